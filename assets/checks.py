@@ -27,7 +27,7 @@ UNIQUE = "unique_keys"
 _UNIQUE = re.compile(r"^unique\((.+)\)$")
 _NAMED = 10  # rejected files that get an entry of type path, which the UI lets the user copy
 _UNTIL, _DAYS, _LAKE = "read until", "days", "lake"
-# In a query; replaced as text, because a bound parameter makes DuckDB import pandas (0.3 s).
+# Placeholders of queries. They are replaced as text, because a bound parameter makes DuckDB import pandas (0.3 s).
 _ROWS, _CAPTURES, _HIDDEN = "{rows}", "{captures}", "{hidden}"
 _FINDINGS = """
     SELECT check_name, severity, count(DISTINCT trace_id) AS traces, sum(n) AS n, min(detail) AS example
@@ -70,13 +70,14 @@ class Keys:
         return dg.AssetCheckSpec(UNIQUE, asset=first_table, description=description, additional_deps=other_tables)
 
     def evaluate(self, rows: CommittedRows, span: Span, last: dg.AssetCheckEvaluation | None) -> dg.AssetCheckResult:
-        """Check the rows committed since the check last passed for the same days. Check all rows of commit markers.
+        """Check the rows committed since the check last passed for the same days, and all rows of the marker tables.
 
-        A trace that was ingested twice is in two batches. The tables of commit markers reveal it, and they are small.
+        A trace that was ingested twice is in two batches, so a check of new rows alone would miss it. The marker tables
+        are small.
         """
         days = ", ".join(sorted(span.days))
         passed = {name: value.value for name, value in last.metadata.items()} if last and last.passed else {}
-        # Dagster's records may be of another lake, which counts its commits in another way.
+        # The last evaluation may be of another lake, whose commits are numbered independently.
         is_same = (passed.get(_DAYS), passed.get(_LAKE)) == (days, rows.address)
         since: Any = passed[_UNTIL] if is_same else ""
         n_files: list[int | None] = []
@@ -105,7 +106,8 @@ def unique_keys() -> list[Keys]:
         if model.private or model.kind == "view":
             continue  # a view has no files
         for check in model.checks:
-            # A capture that grew during the day is in several batches, of which the newest counts, so batch_id is part of the key.
+            # A capture that grew during the day is in several batches. Only the newest counts, so batch_id is part of
+            # the key.
             columns = unique_columns(check) + (["batch_id"] if mark_of(name) == CAPTURE_MARK else [])
             group = group_of(model)
             groups.setdefault(group, Keys(group, [])).of.append((name, columns))
@@ -116,7 +118,7 @@ def _no_findings(query: str, table: str, severity: str, shown_as: dg.AssetCheckS
     def evaluate(rows: CommittedRows, span: Span, store: Store) -> dg.AssetCheckResult:
         of_severity = query.replace("{severity}", severity)
         findings = _fetch(rows, table, span, of_severity.replace(_HIDDEN, row([""])))
-        if findings and _HIDDEN in query:  # only then: which traces are hidden is a question about the whole lake
+        if findings and _HIDDEN in query:  # only then, because the query for hidden traces reads the whole lake
             traces = f"SELECT DISTINCT trace_id FROM {_ROWS} WHERE severity = {quoted(severity)}"
             hidden = _hidden(store, {trace for (trace,) in _fetch(rows, table, span, traces)})
             findings = _fetch(rows, table, span, of_severity.replace(_HIDDEN, row(["", *sorted(hidden)])))
@@ -131,7 +133,7 @@ def _no_findings(query: str, table: str, severity: str, shown_as: dg.AssetCheckS
 
 
 def _hidden(store: Store, trace_ids: set[str]) -> set[str]:
-    """Return those of these traces that no table shows, as those that a better trace superseded."""
+    """Return the traces that no table shows, for example because a better trace superseded them."""
     with store.look([MARK]) as con:
         shown = con.execute(f"SELECT trace_id FROM {MARK} WHERE trace_id IN {row(sorted(trace_ids))}").fetchall()
     return trace_ids - {trace for (trace,) in shown}
@@ -214,7 +216,7 @@ def findings_checks() -> list[tuple[dg.AssetCheckSpec, Evaluate]]:
     can_subset=True,
 )
 def checks(context: dg.AssetCheckExecutionContext, store: dg.ResourceParam[Store]) -> Iterator[dg.AssetCheckResult]:
-    """Evaluate the selected checks on the rows of the run; fail it where a table lacks a trace."""
+    """Evaluate the selected checks on the rows of the run, and fail the run if a trace is missing from a table."""
     span, chosen = Span.of(context), context.selected_asset_check_keys
     with store.rows() as rows:
         for keys in unique_keys():

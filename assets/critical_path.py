@@ -34,7 +34,7 @@ def python_spec(name: str) -> dg.AssetSpec:
 
 
 class OverlayConfig(dg.Config):
-    """Of which traces the lake keeps an overlay: of each job's newest capture, or of `all`."""
+    """The traces whose overlays the lake keeps: those of each job's newest capture, or `all`."""
 
     of: Literal["newest", "all"] = "newest"
 
@@ -54,9 +54,9 @@ def overlay(
 ) -> dg.MaterializeResult:
     """One Perfetto file per trace of each job's newest capture: its critical path as a separate track, one arrow per edge.
 
-    Those of earlier captures are removed, also if a run with `of: all` wrote them: `tracelake overlay` writes one for any
-    trace. A file that is newer than its path is left as it is. A batch whose path is not computed yet is left to the run
-    that is computing it.
+    Overlays of earlier captures are removed, even if a run with `of: all` wrote them, because `tracelake overlay` can
+    write one for any trace. A file that is newer than its path is left unchanged. A batch whose path is not computed
+    yet is left to the run that is computing it.
     """
     started = time.perf_counter()
     chosen = _newest(lake) if config.of == "newest" else None

@@ -1,4 +1,7 @@
-"""Work units on a cluster as Dagster steps. One step submits and follows files, the other captures. The engine retries."""
+"""Dagster steps that run work units on a cluster, one for files and one for captures.
+
+The engine retries failed units.
+"""
 
 import dagster as dg
 
@@ -16,7 +19,7 @@ from pipelines.runs.store import Store
 
 
 class EngineConfig(dg.Config):
-    """Where units run and are committed; `store`: an address, by default the lake's."""
+    """The engine that runs the units, and the `store` they are committed to (an address, by default the lake's)."""
 
     engine: str = "in-process"
     address: str | None = None
@@ -24,7 +27,7 @@ class EngineConfig(dg.Config):
 
 
 class FilesConfig(EngineConfig):
-    """Which files, as named by `path_text`; without `files`, those in the watched folder."""
+    """The files to use, as `path_text` writes them. Without `files`, the files in the watched folder."""
 
     files: list[str] | None = None
     job: str | None = None
@@ -32,7 +35,7 @@ class FilesConfig(EngineConfig):
 
 @dg.op(out=dg.Out(dg.Nothing))
 def ingest_units(context: dg.OpExecutionContext, config: FilesConfig, store: dg.ResourceParam[Store]) -> None:
-    """Ingest and model files in units on an engine. Fails if a unit failed; the others are committed."""
+    """Ingest and model files in units on an engine. Fail the step if a unit failed, after all others are committed."""
     files = [text_path(name) for name in config.files] if config.files is not None else list(files_to_read())
     with open_engine(config.engine, config.address) as engine:
         _tell(context, ingest_on(engine, config.store or store.address, files, config.job, on_unit=_log(context)))
@@ -42,7 +45,7 @@ def ingest_units(context: dg.OpExecutionContext, config: FilesConfig, store: dg.
 def capture_units(context: dg.OpExecutionContext, config: EngineConfig, store: dg.ResourceParam[Store]) -> None:
     """Compute the tables of captures that changed, in units on an engine, and publish a folder lake.
 
-    Fails at its end if a unit failed, or if a table lacks a trace because a model failed on it.
+    Fail the step at its end if a unit failed, or if a trace is missing from a table because a model failed on it.
     """
     with open_engine(config.engine, config.address) as engine:
         run = materialize_on(engine, config.store or store.address, on_unit=_log(context))

@@ -1,4 +1,7 @@
-"""Asset of the tables of captures, which join a job's ranks. They cover the whole lake: late ranks complete old captures."""
+"""Asset of the capture tables, which join a job's ranks.
+
+It covers the whole lake, because late ranks complete old captures.
+"""
 
 from collections.abc import Iterator
 
@@ -22,7 +25,7 @@ from pipelines.runs.store import Store
     retry_policy=AGAIN,
 )
 def captures(context: dg.AssetExecutionContext, store: dg.ResourceParam[Store]) -> Iterator[dg.MaterializeResult]:
-    """Update the selected tables for every capture that is new, has new traces or lacks them.
+    """Update the selected tables for every capture that is new, has new traces or is missing in them.
 
     The partition is the day on which a capture was last computed.
     """

@@ -1,4 +1,7 @@
-"""Nine groups of assets, so that Dagster's lineage is one screen. They are read from left to right, from a file to its answers."""
+"""Nine groups of assets, so that Dagster's lineage fits on one screen.
+
+They lead from a file (left) to the answers (right).
+"""
 
 from pathlib import Path
 
@@ -16,7 +19,7 @@ GROUPS = (
     "fleet",
     "schedules",
 )
-"""From left to right: no table reads a table of a later group."""
+"""Groups from left to right. No table reads a table of a later group."""
 _PLACES = {
     "ingest": "traces",
     "rules": "traces",
@@ -61,7 +64,7 @@ _PLACES = {
     "ingest/schedule_runs": "schedules",
     "schedule": "schedules",
 }
-"""Group by folder or file under `sql/`, without the suffix. The longest entry that fits decides."""
+"""Group by folder or file under `sql/`, without the suffix. The longest matching entry wins."""
 
 
 def group_of(model: Model) -> str:

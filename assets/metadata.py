@@ -28,7 +28,7 @@ warnings.filterwarnings("ignore", category=dg.BetaWarning)
 
 LAKE, FILES = "TRACELAKE_LAKE", "TRACELAKE_DAGSTER_FILES"
 CONSOLE, CONSOLE_ADDRESS = "TRACELAKE_CONSOLE", "http://127.0.0.1:8050"
-"""Environment variable with the address of `tracelake serve`, and the address without it."""
+"""Environment variable with the address of `tracelake serve`, and its default."""
 WHOLE_RANGE = dg.BackfillPolicy.single_run()
 TRACE_FILES = dg.AssetKey("trace_files")
 OWNERS = [os.environ.get("TRACELAKE_OWNER") or "team:performance"]
@@ -50,7 +50,7 @@ PUBLISHED = {
 """The public table that shows the rows of a private model. Tables that read the model are downstream of that table."""
 PREVIEW_ROWS = 5
 PREVIEW_WIDTH = 60
-WHOLE = 4_000  # characters of a cell with caveats: none is cut
+WHOLE = 4_000  # characters of a cell with caveats, enough to truncate none
 _LOGS = 5000  # files; if there are more, count their rows in Parquet instead of reading the logs of their batches
 
 
@@ -76,17 +76,20 @@ def lake_folder(path: str = "") -> str:
 
 
 def first_day(folder: str) -> str:
-    """Return the day of the lake's oldest batch. Return today if there is none, it is of the future or the lake cannot be read."""
+    """Return the day of the lake's oldest batch.
+
+    Return today if the lake has no batch, if that day is in the future, or if the lake cannot be read.
+    """
     try:
         lake = Lake(folder)
-        # A clock that was ahead names batches of the future, and today must be a partition.
+        # If a clock was ahead, batches have future days. Today must still be a partition.
         return min([today(), *(batch.day for batch in {*lake.all_batches(), *lake.batches(REJECTS)})])
     except (OSError, UnusablePath):  # the run itself reports why
         return today()
 
 
-# One partition per ingest day, because Dagster works best with few. The first is the lake's first day, so that a complete
-# lake is shown as complete. end_offset=1 makes today a partition before it is over.
+# One partition per ingest day, because Dagster works best with few partitions. The first is the lake's first day, so
+# that Dagster shows a complete lake as complete. end_offset=1 makes today a partition before it is over.
 DAYS = dg.DailyPartitionsDefinition(start_date=first_day(lake_folder()), timezone="UTC", end_offset=1)
 
 
@@ -98,7 +101,7 @@ class Span(BatchSpan):
         """Return the span of a run's partitions. A run without partitions covers the whole lake."""
         run = context.instance.get_run_stats(context.run.run_id)
         started = datetime.fromtimestamp(run.start_time or datetime.now(UTC).timestamp(), UTC)
-        is_of_days = context.has_partition_key or context.has_partition_key_range  # the latter is of several days only
+        is_of_days = context.has_partition_key or context.has_partition_key_range  # the latter only for several days
         days = frozenset(context.partition_keys) if is_of_days else frozenset()
         return cls(days, f"{started:%Y%m%dT%H%M%S}" if days else "")
 
@@ -112,7 +115,10 @@ class Span(BatchSpan):
 
 
 def upstreams(catalog: Catalog, name: str) -> list[str]:
-    """Return the public tables that a table is made of, directly or through private models. Staged files count as `trace_files`."""
+    """Return the public tables that a table reads, directly or through private models.
+
+    Staged files count as `trace_files`.
+    """
     tables: dict[str, None] = {}
     todo, visited = list(catalog.models[name].dependencies), set()
     while todo:
@@ -201,7 +207,7 @@ def shown(lake: Lake, table: str, span: Span) -> dict[str, Any]:
 
 
 def shown_files(table: str, files: list[str], lake: Lake | None = None) -> dict[str, Any]:
-    """Return metadata of a table from its Parquet files, and from the logs of the lake that they are in."""
+    """Return metadata of a table from its Parquet files and, if `lake` is passed, from the logs of its batches."""
     if not files:
         return {"dagster/row_count": 0}
     sizes = {file: Path(file).stat().st_size for file in files}

@@ -68,10 +68,10 @@ def upstream_first() -> list[str]:
     retry_policy=AGAIN,
 )
 def models(context: dg.AssetExecutionContext, store: dg.ResourceParam[Store]) -> Iterator[dg.MaterializeResult]:
-    """Update the selected tables of the run's batches; what is already up to date is not computed again.
+    """Update the selected tables of the run's batches. Tables that are up to date are not recomputed.
 
-    One run computes at a time, a batch at a time: others wait. They are published with tables of captures, if the run computes
-    some of these afterwards.
+    Only one run computes at a time, batch by batch, and other runs wait. If the run also computes tables of captures
+    afterwards, all tables are published with them.
     """
     selected = {key.to_user_string() for key in context.selected_asset_keys}
     tables = [name for name in load_catalog().materialized if name in selected]

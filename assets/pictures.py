@@ -1,6 +1,7 @@
-"""Pictures as metadata: layers of the newest trace and recorded run, ranks of the newest and worst capture. Names state the content.
+"""Pictures as asset metadata: layers of the newest trace and recorded run, ranks of the newest and the worst capture.
 
-Also as metadata: why each of the newest traces takes as long as it does, with a bar of its causes, and what would help.
+The metadata also states why each of the newest traces takes as long as it does, with a bar of its causes, and what
+would help.
 """
 
 import base64
@@ -29,7 +30,7 @@ _ANSWERED = ("critical_path", "causes", "fixes")
 """Tables whose pages show the answer to why."""
 _SAMPLED = ("span_samples", "span_sample_operators", "span_sample_modules", "recordings")
 """Stored tables from which the pictures of recordings are drawn. The page of the first table shows them."""
-_MOST_TRACES = 10  # traces
+_MOST_TRACES = 10
 _CAPTURES = """
     SELECT c.capture_id, c.job, coalesce(max(s.marginal_percent), 0) AS worst
     FROM captures AS c
@@ -52,7 +53,7 @@ def pictures(lake: Lake, table: str) -> dict[str, dg.MetadataValue]:
 
 
 def _drawn(lake: Lake, table: str) -> dict[str, dg.MetadataValue]:
-    if table == "span_utilization":  # the run publishes later
+    if table == "span_utilization":  # not in the analyst file yet, because the run publishes later
         with lake.connect(("traces", "spans", table)) as con:
             svg_by_name = _layers(con)
     elif table in _ANSWERED and all(lake.committed_files(name) for name in TABLES):  # a run may compute only some
@@ -62,7 +63,7 @@ def _drawn(lake: Lake, table: str) -> dict[str, dg.MetadataValue]:
         with analyst(lake) as con:
             svg_by_name = _rank_map(con)
     elif table == _SAMPLED[0] and lake.committed_files(table):
-        if broken := lake.broken(_SAMPLED):  # a query would fail, and with it the run that ingested
+        if broken := lake.broken(_SAMPLED):  # else a query, and with it the ingesting run, would fail
             raise BrokenFiles(broken)
         with analyst(lake) as con:
             svg_by_name = sampled_layers(con)
@@ -72,7 +73,7 @@ def _drawn(lake: Lake, table: str) -> dict[str, dg.MetadataValue]:
 
 
 def _why(con: duckdb.DuckDBPyConnection) -> dict[str, dg.MetadataValue]:
-    """Return the answer of `tracelake why` for each of the newest traces: the sentence and its limits, what helps, a picture."""
+    """Return the answer of `tracelake why` for each of the newest traces: sentence, caveats, fixes and a picture."""
     newest = con.execute(
         f"SELECT trace_id, file FROM traces ORDER BY ingested_at DESC, trace_id LIMIT {_MOST_TRACES}"
     ).fetchall()

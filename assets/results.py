@@ -1,11 +1,12 @@
 """The results of a run for Dagster: rows, seconds, pictures and column lineage of its tables, and the traces missing from them.
 
-If a model failed on a trace, its tables do not contain that trace. Everything else is computed and stored first. Then a check fails
-the run. Nothing is downstream of the check, so captures, overlays and pages of all other traces are still made. In a run without the
-check, the step that computes tables fails at its end instead. Neither is retried, because the model would fail on the trace again.
+If a model failed on a trace, its tables do not contain that trace. Everything else is computed and stored first. Then a
+check fails the run. Nothing is downstream of the check, so captures, overlays and pages of all other traces are still
+written. In a run without the check, the step that computes tables fails at its end instead. Neither is retried, because
+the model would fail on the trace again.
 
-A run of the sensor or of `daily` computes what a fleet needs every day (`tracelake materialize --for fleet`), or all tables. The
-assets that it leaves out say so.
+A run of the sensor or of `daily` computes the tables that a fleet needs every day
+(`tracelake materialize --for fleet`), or all tables. The metadata of the other assets states that the run omits them.
 """
 
 import os
@@ -38,7 +39,7 @@ _SHOWN = 50
 PURPOSE = "TRACELAKE_FOR"
 """Environment variable: `fleet`, the default, or `all`."""
 NOTE = "first_use"
-"""Key of the metadata of an asset that runs of the sensor and of `daily` leave out. The value says how to get it."""
+"""Metadata key of an asset that runs of the sensor and of `daily` omit. The value states how to compute the asset."""
 
 
 def results(
@@ -119,7 +120,7 @@ def run_tables(address: str = "") -> frozenset[str] | None:
 
 
 def note(asset: str, how: str) -> dict[str, str]:
-    """Return the metadata of an asset that says `how` to get it, if the sensor and `daily` leave it out."""
+    """Return metadata that states `how` to compute an asset, or none if the sensor and `daily` compute it."""
     tables = run_tables()
     if tables is None or asset in tables:
         return {}
@@ -135,10 +136,10 @@ def with_note(spec: dg.AssetSpec) -> dg.AssetSpec:
 def observe_left(
     context: dg.AssetExecutionContext, lake: Lake, names: Iterable[str], span: Span, batches: Sequence[Batch]
 ) -> None:
-    """Report in how many batches of a run the tables that it leaves out are not computed.
+    """Report, for each table that a run omits, in how many of the run's batches the table is not computed.
 
-    Otherwise, the rows that an earlier run has shown would look like all of the day. Digests do not count, because nothing
-    of them is computed. A run that ingests nothing reports nothing.
+    Otherwise, the rows shown by an earlier run would look like all rows of the day. Digests do not count, because no
+    table is computed from them. A run that ingests nothing reports nothing.
     """
     in_run = context.job_def.asset_layer.executable_asset_keys
     batches = [batch for batch in batches if not lake.is_digest(batch)]

@@ -28,7 +28,7 @@ LEGAL_PLAN = "legal_plan"
 
 
 class ScheduleConfig(dg.Config):
-    """Which schedules a run measures: every plan, one after the other. The engines of a plan are compared with serial."""
+    """The schedules that a run measures, one plan after the other. The engines of a plan are compared with serial."""
 
     plans: list[str] = Field(default=["mlp"], min_length=1)
     engines: list[str] = Field(default=["serial", "sw", "dataflow"], min_length=1)
@@ -37,18 +37,22 @@ class ScheduleConfig(dg.Config):
     warmup: int = 5
     rounds: int = Field(default=5, description="Rounds in which the engines take turns; the spread is over them.")
     size: str | None = Field(default=None, description="tiny, small or large; default: large on cuda, else small.")
-    jitter_us: float = 0.0
+    jitter_us: float = Field(default=0.0, description="Mean of a random delay of one task, us.")
+    jitter_task: str | None = Field(default=None, description="The task to delay; default: the plan's first.")
     seed: int = 0
     max_depth: int | None = Field(default=None, description="Iterations in flight with engine dataflow.")
-    trace: bool = Field(default=False, description="Record and ingest a profiler trace of each run.")
-    profile: bool = Field(default=False, description="Measure the exposed time of each task.")
+    trace: bool = Field(
+        default=False,
+        description="Record and ingest a profiler trace of each run, for schedule_spans. Not on device simulated.",
+    )
+    profile: bool = Field(default=False, description="Measure each task's exposed time, for schedule_exposed_times.")
     timeout_s: float = Field(default=3600.0, description="A plan that takes longer is stopped, and the run fails.")
 
 
 def view_assets() -> list[dg.AssetSpec]:
-    """Return the specs of the models over runs, or over the batches of a capture.
+    """Return the specs of the views over runs, or over the batches of a capture.
 
-    They are views, evaluated on every query, so Dagster shows them but does not compute them.
+    A view is evaluated on every query, so Dagster shows views but does not compute them.
     """
     return [table_spec(name, {"sql", "duckdb"}) for name, m in load_catalog().models.items() if m.kind == "view"]
 
@@ -97,12 +101,12 @@ def schedule_runs(
                     if warning := process.stderr.strip():
                         context.log.warning(warning)
                         warned[warning] = None
-        finally:  # a plan that fails does not take with it what was measured before
+        finally:  # if a plan fails, keep the measurements of the earlier plans
             report = ingest([folder], lake)
     failed = [f"{Path(row.path).name}: {row.reason}" for row in report.rejected]
     if failed:
         raise dg.Failure(f"a run's tables could not be ingested: {'; '.join(failed)}")
-    known_runs = lake.known(RUN_MARK)  # the report also has the runs' profiler traces
+    known_runs = lake.known(RUN_MARK)  # the report also lists the runs' profiler traces
     runs = [row.trace_id for row in report.rows if row.trace_id in known_runs]
     with analyst(lake, RUN_TABLES) as con:
         compared = _compared(con, runs)
@@ -120,7 +124,7 @@ def schedule_runs(
 
 
 def _compared(con: duckdb.DuckDBPyConnection, runs: list[str]) -> str:
-    """Return a Markdown table of those of the runs that are the latest of their kind."""
+    """Return a Markdown table of the runs that are the latest of their plan, engine, device, size and jitter."""
     rows = [row for row in rows_of_question(con, "schedule-runs") if row["run_id"] in runs]
     if not rows:
         return "The lake has a later run of each plan, engine, device, size and jitter."
@@ -166,6 +170,7 @@ def _run(plan: str, engines: list[str], config: ScheduleConfig, folder: Path) ->
     options = {
         **{name: getattr(config, name) for name in ("iterations", "warmup", "size", "seed")},
         "jitter-us": config.jitter_us,
+        "jitter-task": config.jitter_task,
         "device": None if config.device == "auto" else config.device,
         "max-depth": config.max_depth if {"--compare", "dataflow"} & set(engines) else None,
     }

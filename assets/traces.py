@@ -40,7 +40,7 @@ from pipelines.runs.store import Store
 
 REJECTED_TAG = "tracelake/rejected"
 """Tag of a run: number of its files that were rejected."""
-_EACH = 50  # number of first files that are all logged; afterwards every 50th
+_EACH = 50  # the first 50 files are logged, then every 50th
 LAKE_TABLES = [
     name for name, model in load_catalog().models.items() if model.kind == "lake" and mark_of(name) != RUN_MARK
 ]
@@ -59,12 +59,15 @@ def inbox_files() -> dict[Path, str]:
 
 
 def is_inbox_away() -> bool:
-    """Return whether `TRACELAKE_INBOX` is not a folder, as if its disk is not mounted. It is no empty folder then."""
+    """Return whether `TRACELAKE_INBOX` is set but not a folder, for example because its disk is not mounted.
+
+    Such an inbox must not be taken for an empty one.
+    """
     return bool(os.environ.get(INBOX)) and watched_folder() is None
 
 
 def files_to_read() -> dict[Path, str]:
-    """Return `inbox_files()`. Raise dg.Failure if the watched folder is away."""
+    """Return `inbox_files()`. Raise dg.Failure if TRACELAKE_INBOX is set but not a folder."""
     if is_inbox_away():
         raise dg.Failure(no_inbox())
     return inbox_files()
@@ -105,11 +108,11 @@ def outcome_metadata(states: dict[Path, str]) -> dict[str, Any]:
 
 
 class IngestConfig(dg.Config):
-    """Which files a run ingests: `files`, as named by `path_text`, or those of `file_list`, which the sensor wrote into the
-    lake (`.sensor/`); without either, those in the watched folder.
+    """The files that a run ingests: `files`, as `path_text` writes them, or the files of `file_list`.
 
-    `isolate`: read the files in child processes, so that a file which kills its process is rejected and the others are
-    ingested.
+    The sensor writes the list into the lake (`.sensor/`). Without either, the run ingests the files in the watched
+    folder. `isolate`: read the files in child processes, so that a file that kills its process is rejected and the
+    others are ingested.
     """
 
     files: list[str] | None = None
@@ -119,7 +122,7 @@ class IngestConfig(dg.Config):
 
 
 def ingested_kinds(name: str) -> set[str]:
-    """Return the kinds of an ingested table. DuckDB writes its file, except that of `events`, which pyarrow writes."""
+    """Return the kinds of an ingested table. DuckDB writes every table except `events`, which pyarrow writes."""
     return {"duckdb", "parquet"} | ({"pyarrow"} if name == "events" else set())
 
 
@@ -141,15 +144,16 @@ def lake_tables(
 ) -> Iterator[dg.MaterializeResult]:
     """Ingest the named files or, without names, those in the watched folder. Known content changes nothing.
 
-    Of the watched folder, files that are as they were when they were ingested are not read again; rejected ones are, once
-    a day (`daily`): what was wrong may have been the disk. They are read last, in child processes, because one of them may
-    have been rejected for killing its process. A batch belongs to the day of its ingestion: without named
-    files, a run of earlier days reports what was ingested then. Whichever of these tables are selected: ingestion writes all.
+    A file in the watched folder that is unchanged since it was ingested is not re-read. A rejected file is re-read once
+    a day (`daily`), because the disk may have been at fault. Rejected files are read last, in child processes, because
+    one of them may have been rejected for killing its process. A batch belongs to the day of its ingestion, so without
+    named files, a run of earlier days reports the files ingested on those days. Ingestion writes all of these tables,
+    whichever are selected.
     """
     span = Span.of(context)
     files = named_files(config, lake)
     if files is None:
-        # A scheduled run reads the watched folder also if it starts after midnight.
+        # A scheduled run reads the watched folder even if it starts after midnight.
         is_of_today = today() in span.days or not span.days or "dagster/schedule_name" in context.run.tags
         files = _watched(lake, store) if is_of_today else []
     started, log_row, units, report = time.perf_counter(), row_logger(context.log.info), Followed(), IngestReport()
@@ -195,13 +199,13 @@ def row_logger(log: Callable[[str], None]) -> Callable[[TraceRow], None]:
 def _watched(lake: Lake, store: Store) -> list[Path]:
     """Return the files of the watched folder that must be read. Files in the lake are skipped, because hashing them takes long.
 
-    Raise dg.Failure if the folder is away.
+    Raise dg.Failure if TRACELAKE_INBOX is set but not a folder.
     """
     return sorted(waiting(lake, files_to_read(), and_rejected=True, known=store.accounted_for))
 
 
 def _rejected_before(lake: Lake, files: list[Path]) -> set[Path]:
-    """Return the files that were rejected before, in this or an earlier state."""
+    """Return the files that were rejected before, in their current state or an earlier one."""
     outcomes = settled(lake)
     return {path for path in files if path in outcomes and outcomes[path].status == "rejected"}
 

@@ -1,6 +1,6 @@
-"""Work on a lake in units: where Dagster cannot work in place, because the lake is at an address.
+"""Work on a lake in units, for a lake at an address, whose files Dagster cannot write in place.
 
-Units are committed to that lake. Dagster's own record of finished files is in a folder of this machine.
+Units are committed to that lake. Dagster's own record of finished files is in a folder on this machine.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +25,8 @@ def ingest_units(
 ) -> Followed:
     """Ingest files and compute the tables of their traces. A unit of files is one transaction.
 
-    `folder`: holds the record of finished files. `isolate`: ingest each group of files that belong together in a separate process.
+    `folder`: contains the record of finished files. `isolate`: ingest each group of related files in a separate
+    process.
     """
     states, run = states_of(files), Followed()
     if files and isolate:
@@ -42,9 +43,9 @@ def ingest_units(
 
 
 def materialize_units(address: str, tables: Sequence[str]) -> Iterator[dg.MaterializeResult]:
-    """Update those of these tables that are missing or of another version of their models. Yield one result per table.
+    """Update the tables that are missing or were computed by another version of their models.
 
-    Fail the step if a unit failed.
+    Yield one result per table. Fail the step if a unit failed.
     """
     run = materialize_on(InProcess(), address, tables)
     fail_units(run, allow_retries=True)

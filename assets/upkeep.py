@@ -1,4 +1,7 @@
-"""Retention and compaction as Dagster ops. The metadata of the run has what each changed, or in a dry run would change."""
+"""Retention and compaction as Dagster ops.
+
+The run's metadata lists the changes, or in a dry run the changes it would make.
+"""
 
 from datetime import timedelta
 from typing import Literal
@@ -12,18 +15,21 @@ from pipelines.lake.retain.compaction import SMALLER_THAN, compact
 from pipelines.runs.store import Store
 
 _STAY = ("damaged", "incomplete", "changed")
-"""States of batches that stay as they were."""
+"""States of batches that are left unchanged."""
 
 
 def _staying(context: dg.OpExecutionContext, states: list[str], store: Store) -> dict[str, int]:
-    """Return how many batches stay, by state. Log a warning with the remedy for damaged ones."""
+    """Return the number of batches left unchanged, by state. Log a warning with the remedy if some are damaged."""
     if sentence := stays_damaged(states, store.address):
         context.log.warning(sentence)
     return {state: states.count(state) for state in _STAY if state in states}
 
 
 class RetentionConfig(dg.Config):
-    """Which traces leave the lake, or are reduced to digests. A dry run, the default, only reports what a run would do."""
+    """The traces that are removed from the lake or reduced to digests.
+
+    A dry run, the default, only reports the changes.
+    """
 
     keep_days: int = Field(default=90, ge=1)
     keep: Literal["nothing", "digest"] = Field(default="nothing", description="What is kept of older traces.")
@@ -35,8 +41,8 @@ class RetentionConfig(dg.Config):
 def retire_batches(context: dg.OpExecutionContext, config: RetentionConfig, store: dg.ResourceParam[Store]) -> None:
     """Retire the traces that were ingested more than `keep_days` days ago, or keep only digests of them.
 
-    A folder hides their batches, and removes those hidden at least `grace_hours` ago. A DuckLake deletes their rows at once, and
-    their files after the grace period.
+    In a folder, their batches are hidden, and batches hidden at least `grace_hours` ago are removed. In a DuckLake,
+    their rows are deleted immediately, and their files after the grace period.
     """
     grace = timedelta(hours=config.grace_hours)
     batches = store.expire(config.keep_days, grace, config.dry_run, to_digests=config.keep == "digest")
@@ -48,7 +54,7 @@ def retire_batches(context: dg.OpExecutionContext, config: RetentionConfig, stor
             "dry_run": config.dry_run,
             "batches": len(leaving),
             "traces": sum(len(batch.traces) for batch in leaving),
-            **({"bytes": sum(sizes)} if len(sizes) == len(leaving) else {}),  # a DuckLake does not say
+            **({"bytes": sum(sizes)} if len(sizes) == len(leaving) else {}),  # a DuckLake does not report sizes
             **_staying(context, [batch.state for batch in batches], store),
             "list": dg.MetadataValue.md(markdown_table(["batch", "state", "traces", "files", "bytes"], rows)),
         }
@@ -56,7 +62,7 @@ def retire_batches(context: dg.OpExecutionContext, config: RetentionConfig, stor
 
 
 class CompactionConfig(dg.Config):
-    """Which batches are merged. A dry run, the default, only reports what a run would do."""
+    """The batches that are merged. A dry run, the default, only reports the changes."""
 
     older_than_days: int = Field(default=1, ge=0)
     smaller_than_bytes: int = Field(default=SMALLER_THAN, ge=1)
@@ -66,9 +72,10 @@ class CompactionConfig(dg.Config):
 
 @dg.op
 def merge_batches(context: dg.OpExecutionContext, config: CompactionConfig, store: dg.ResourceParam[Store]) -> None:
-    """Merge small batches of past days; delete the files of batches merged or hidden at least `grace_hours` ago.
+    """Merge small batches of past days.
 
-    In a DuckLake, files of all days and sizes are merged: `older_than_days` and `smaller_than_bytes` do not apply.
+    Delete the files of batches that were merged or hidden at least `grace_hours` ago. In a DuckLake, files of all days
+    and sizes are merged, so `older_than_days` and `smaller_than_bytes` do not apply.
     """
     grace = timedelta(hours=config.grace_hours)
     if store.lake is None:

@@ -1,7 +1,8 @@
-"""Traces with many of one thing each: what `growth_of_models` measures and `tests/models/test_plans.py` looks for squares in.
+"""Synthetic traces that each have many items of one kind, such as streams or names.
 
-Each function returns about `n` events. What it is named for grows with `n` as the events do: a model that compares every event
-with every stream takes 16 times as much per event in a trace of 16 times the events.
+`growth_of_models` measures models on them, and `tests/models/test_plans.py` searches the plans for quadratic costs.
+Each function returns about `n` events. The number of items that name the function grows in proportion to `n`. So a
+model that compares every event with every stream takes 16 times as long per event in a trace with 16 times the events.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ _NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 def launched(
     at: float, dur: float, n: int, stream: int = 7, start: float = 60, name: str = "gemm", tid: int = 1, device: int = 0
 ) -> list[Event]:
-    """A launch at `at` + 1 and its kernel, `start` after `at`."""
+    """Return a launch at `at` + 1 and its kernel at `at` + `start`."""
     return [call("cudaLaunchKernel", at + 1, 5, n, tid), kernel(name, at + start, dur, n, stream, device)]
 
 
 def step(number: int, at: float, dur: float) -> Event:
-    """A profiler step."""
+    """Return a profiler step."""
     return x("user_annotation", f"ProfilerStep#{number}", at, dur)
 
 
 def steps(n: int) -> Iterator[Event]:
-    """In each step two streams, one of which waits for the other, and the host for both."""
+    """Yield steps with two streams each. One stream waits for the other, and the host waits for both."""
     for number in range(n // 12):
         yield from _waiting_step(number, number * 1000, 5 * number)
 
@@ -50,7 +51,7 @@ def _waiting(at: float, n: int) -> Iterator[Event]:
 
 
 def operators(n: int) -> Iterator[Event]:
-    """An operator in an operator, with a launch, its kernel and the arrow between them; five steps."""
+    """Yield nested operators, each with a launch, its kernel and the arrow between them, in five steps."""
     units = n // 6
     yield from (step(i, i * units * 20, units * 20 - 1) for i in range(5))
     for i in range(units):
@@ -62,14 +63,14 @@ def operators(n: int) -> Iterator[Event]:
 
 
 def waits(n: int) -> Iterator[Event]:
-    """One step, in which a stream waits for the other again and again."""
+    """Yield one step, in which a stream repeatedly waits for the other."""
     yield step(0, 0, n * 100)
     for i in range(n // 7):
         yield from _waiting(i * 400, i * 5)
 
 
 def syncs(n: int) -> Iterator[Event]:
-    """The host waits after each kernel: for the device, for a stream, for an event."""
+    """Yield kernels after each of which the host waits, in turn for the device, a stream or an event."""
     for i in range(n // 6):
         at, c = i * 400, i * 4
         yield from launched(at, 80, c, 7 + i % 2)
@@ -86,7 +87,7 @@ def syncs(n: int) -> Iterator[Event]:
 
 
 def streams(n: int) -> Iterator[Event]:
-    """Kernels on ever more streams; thirty times the host waits for all of them."""
+    """Yield kernels on a growing number of streams. The host waits for all of them thirty times."""
     count, every = max(n // 400, 2), n // 60
     for i in range(n // 2):
         yield from launched(i * 100, 400, i + 1, 7 + i % count)
@@ -96,7 +97,7 @@ def streams(n: int) -> Iterator[Event]:
 
 
 def streams_waited_for(n: int) -> Iterator[Event]:
-    """The host waits for the device after every forty kernels on ever more streams: each wait is for all of them."""
+    """Yield kernels on a growing number of streams. The host waits for the device after every forty kernels."""
     count = max(n // 100, 2)
     for i in range(n // 2):
         yield from launched(i * 100, 400, i + 1, 7 + i % count)
@@ -106,7 +107,7 @@ def streams_waited_for(n: int) -> Iterator[Event]:
 
 
 def threads(n: int) -> Iterator[Event]:
-    """Operators that launch, on ever more threads."""
+    """Yield operators with launches, on a growing number of threads."""
     count = max(n // 100, 2)
     for i in range(n // 3):
         tid = 1 + i % count
@@ -115,7 +116,7 @@ def threads(n: int) -> Iterator[Event]:
 
 
 def processes(n: int) -> Iterator[Event]:
-    """Workers that load data, each a process of its own, beside a process that launches."""
+    """Yield data-loading workers, each in a separate process, in addition to a process that launches."""
     count = max(n // 100, 2)
     for i in range(n // 4):
         yield {**op("enumerate(DataLoader)", i * 50, 45), "pid": 1000 + i % count, "tid": 1000 + i % count}
@@ -124,13 +125,13 @@ def processes(n: int) -> Iterator[Event]:
 
 
 def devices(n: int) -> Iterator[Event]:
-    """Kernels on eight devices, each idle while another works: their idle stretches overlap."""
+    """Yield kernels on eight devices. Each is idle while another works, so their idle intervals overlap."""
     for i in range(n // 2):
         yield from launched(i * 20, 15, i + 1, device=i % 8)
 
 
 def depth(n: int) -> Iterator[Event]:
-    """Towers of Python frames, which grow; the innermost one launches."""
+    """Yield stacks of Python frames whose depth grows. The innermost frame launches."""
     height = max(n // 100, 2)
     for i in range(n // (height + 2)):
         at = i * height * 4
@@ -139,7 +140,7 @@ def depth(n: int) -> Iterator[Event]:
 
 
 def names(n: int) -> Iterator[Event]:
-    """No name twice: of operators, frames, annotations and kernels."""
+    """Yield operators, frames, annotations and kernels with distinct names."""
     for i in range(n // 5):
         yield from (op(f"aten::op_{i}", i * 100, 90), x("python_function", f"file_{i}.py(1): f{i}", i * 100 + 1, 80))
         yield x("user_annotation", f"part {i}", i * 100 + 2, 70)
@@ -147,7 +148,7 @@ def names(n: int) -> Iterator[Event]:
 
 
 def shapes(n: int) -> Iterator[Event]:
-    """Operators with formulas, no shape twice, in steps."""
+    """Yield operators with formulas and distinct shapes, in five steps."""
     yield from (step(i, i * n * 5, n * 5 - 1) for i in range(5))
     for i in range(n // 4):
         dims = {"Input Dims": [[i + 1, 64], [64, 32]], "Input type": ["float", "float"], "External id": i}
@@ -156,7 +157,7 @@ def shapes(n: int) -> Iterator[Event]:
 
 
 def modules(n: int) -> Iterator[Event]:
-    """Modules in modules, none twice."""
+    """Yield nested modules, each with a distinct name."""
     for i in range(n // 5):
         yield from (
             x("python_function", f"nn.Module: {k}_{i // j}", i * 100 + j, 95 - 2 * j) for j, k in ((1, "A"), (2, "B"))
@@ -166,7 +167,7 @@ def modules(n: int) -> Iterator[Event]:
 
 
 def annotation_pairs(n: int) -> Iterator[Event]:
-    """Annotations in annotations, on the host and on the GPU."""
+    """Yield nested annotations on the host and on the GPU."""
     for i in range(n // 6):
         yield x("user_annotation", "outer", i * 100, 99)
         yield x("user_annotation", f"in{i % 7}", i * 100 + 1, 50)
@@ -176,7 +177,7 @@ def annotation_pairs(n: int) -> Iterator[Event]:
 
 
 def nested_annotations(n: int) -> Iterator[Event]:
-    """Annotations nested ever deeper, around launches: 4 in a trace of 12,000 events, 64 in one of 192,000."""
+    """Yield nested annotations around launches, whose depth grows: 4 for 12,000 events, 64 for 192,000."""
     height = max(n // 3000, 2)
     for i in range(n // (height * 3)):
         at = i * height * 20
@@ -186,18 +187,18 @@ def nested_annotations(n: int) -> Iterator[Event]:
 
 
 def overlapping_streams(n: int) -> Iterator[Event]:
-    """Kernels that all overlap, on ever more streams."""
+    """Yield kernels that all overlap, on a growing number of streams."""
     count = max(n // 400, 2)
     yield from (event for i in range(n // 2) for event in launched(i * 10, 10 * count, i + 1, 7 + i % count))
 
 
 def late_launches(n: int) -> Iterator[Event]:
-    """The host launches everything long before the GPU begins."""
+    """Yield launches that all come long before the GPU starts its first kernel."""
     yield from (event for i in range(n // 2) for event in launched(i * 10, 90, i + 1, 7, n * 5 + i * 80))
 
 
 def idle(n: int) -> Iterator[Event]:
-    """The GPU is idle after each of its kernels, while operators, frames and copies pass, in steps of twenty kernels."""
+    """Yield kernels after each of which the GPU is idle while the host works, in steps of twenty kernels."""
     for i in range(n // 6):
         at = i * 100
         if i % 20 == 0:
@@ -211,7 +212,7 @@ def idle(n: int) -> Iterator[Event]:
 
 
 def overlapping_idle(n: int) -> Iterator[Event]:
-    """Threads launch on streams of their own, and operators of all of them span what is idle."""
+    """Yield threads that launch on separate streams. Operators of all threads span the idle intervals."""
     for i in range(n // 4):
         yield from (
             op("aten::a", i * 20, 300, tid=i % 30 + 1),
@@ -221,14 +222,14 @@ def overlapping_idle(n: int) -> Iterator[Event]:
 
 
 def collectives(n: int) -> Iterator[Event]:
-    """Collectives beside kernels."""
+    """Yield collectives that run concurrently with kernels."""
     for i in range(n // 4):
         yield from launched(i * 100, 30, i + 1, 9, 60, _NCCL)
         yield from launched(i * 100 + 9, 90, 10**6 + i)
 
 
 def communicators(n: int) -> Iterator[Event]:
-    """Collectives of ever more process groups, with what Kineto says of each."""
+    """Yield collectives of a growing number of process groups, with Kineto's arguments."""
     count = max(n // 100, 2)
     for i in range(n // 4):
         group = i % count
@@ -240,7 +241,7 @@ def communicators(n: int) -> Iterator[Event]:
 
 
 def memory_events(n: int) -> Iterator[Event]:
-    """What the allocator gave and took, within operators."""
+    """Yield the allocator's events, each inside an operator."""
     for i in range(n // 2):
         sizes = {
             "Bytes": 512 if i % 2 else -512,
@@ -255,7 +256,7 @@ def memory_events(n: int) -> Iterator[Event]:
 
 
 def arrows(n: int) -> Iterator[Event]:
-    """Forward and backward operators, tied by arrows."""
+    """Yield forward and backward operators, linked by arrows."""
     back = n * 100
     for i in range(n // 4):
         yield from (op("a", i * 100, 60), op("aBackward", back - i * 100, 60, tid=2))
@@ -264,7 +265,7 @@ def arrows(n: int) -> Iterator[Event]:
 
 
 def graph_replays(n: int) -> Iterator[Event]:
-    """A CUDA graph of ten kernels, again and again."""
+    """Yield replays of a CUDA graph of ten kernels."""
     for i in range(n // 11):
         yield call("cudaGraphLaunch", i * 200, 8, i + 1)
         for k in range(10):
@@ -273,7 +274,7 @@ def graph_replays(n: int) -> Iterator[Event]:
 
 
 def copies(n: int) -> Iterator[Event]:
-    """Copies of both directions, beside kernels; some block the host."""
+    """Yield copies in both directions, in addition to kernels. Some copies block the host."""
     for i in range(n // 4):
         yield from launched(i * 100, 30, i + 1)
         kind = ("Memcpy HtoD (Pinned -> Device)", "Memcpy DtoH (Device -> Pageable)")[i % 2]
@@ -282,14 +283,14 @@ def copies(n: int) -> Iterator[Event]:
 
 
 def shuffled(n: int) -> list[Event]:
-    """The steps' events in any order, as some writers leave them."""
+    """Return the events of `steps` in random order, because some writers do not sort events."""
     events = list(steps(n))
     random.Random(0).shuffle(events)
     return events
 
 
 def long_names(n: int) -> Iterator[Event]:
-    """Names of a thousand characters, as C++ templates have, a twentieth of them new."""
+    """Yield names of a thousand characters, as of C++ templates. A twentieth of the kernels' names are distinct."""
     for i in range(n // 4):
         new = (
             f"elementwise_{i % max(n // 80, 1)}<" + ", ".join(f"at::native::Functor{k}<float>" for k in range(33)) + ">"
@@ -302,7 +303,7 @@ def long_names(n: int) -> Iterator[Event]:
 
 
 def uneven(n: int) -> Iterator[Event]:
-    """Lengths of a few ns beside some of seconds, on the host and on the GPU, whose work is queued for long; starts tie."""
+    """Yield durations of a few ns and some of seconds, with equal starts. GPU work is queued for a long time."""
     for i in range(n // 5):
         long = i % 97 == 0
         yield op("aten::a", i * 50, 49 if not long else 49.999)
@@ -312,14 +313,14 @@ def uneven(n: int) -> Iterator[Event]:
 
 
 def crossing_annotations(n: int) -> Iterator[Event]:
-    """Each twentieth annotation ends after the next one of its kind began."""
+    """Yield annotations, of which each twentieth ends after later ones have started."""
     for i in range(n // 3):
         yield x("user_annotation", "part", i * 50, 1010 if i % 20 == 0 else 0.5, tid=2)
         yield from launched(i * 50, 40, i + 1)
 
 
 def polls(n: int) -> Iterator[Event]:
-    """In each step the host asks with event queries until a kernel has ended."""
+    """Yield steps in which the host polls with event queries until a kernel has ended."""
     for i in range(n // 12):
         at, c = i * 1000, i * 20
         yield step(i, at, 990)
@@ -329,7 +330,7 @@ def polls(n: int) -> Iterator[Event]:
 
 
 def graph_captures(n: int) -> Iterator[Event]:
-    """CUDA graphs that are captured, one after the other."""
+    """Yield captures of CUDA graphs, one after the other."""
     for i in range(n // 8):
         at, c = i * 200, i * 20
         yield call("cudaStreamBeginCapture", at, 3, c)
@@ -339,7 +340,7 @@ def graph_captures(n: int) -> Iterator[Event]:
 
 
 def optimizers(n: int) -> Iterator[Event]:
-    """Two steps of many updates: each launches in and outside of its optimizer's call, and loads data."""
+    """Yield two steps of many updates, each with a launch inside and outside its optimizer's call, and data loading."""
     yield from (step(i, i * (n // 12) * 1000, (n // 12) * 1000 - 1) for i in range(2))
     for i in range(n // 6):
         yield x("user_annotation", "Optimizer.step#Adam.step", i * 1000 + 500, 300)
@@ -374,4 +375,4 @@ AXES: dict[str, Callable[[int], Any]] = {
         ),
     )
 }
-"""By name; the first fifteen are those of the floor's definition, the others are what files have, too."""
+"""The functions by name. The floor is defined for the first fifteen. The others occur in real files, too."""

@@ -1,8 +1,8 @@
-"""What runs cost that find nothing new, by how many traces came today: CPU seconds of `daily`, and of the whole job.
+"""CPU seconds of runs that find nothing new, by number of traces of today: of `daily`, and of the whole job.
 
-`python -m bench.daily FOLDER [--sizes 30 300]`; part of `make growth`. Each trace came alone, so each has a batch of
-its own, as in a lake that the sensor fills. The runs are those that Dagster would start, with its records in SQLite, but in this
-process: without its start, which does not depend on the lake.
+`python -m bench.daily FOLDER [--sizes 30 300]`; part of `make growth`. Each trace has its own batch, as in a lake that
+the sensor fills. The runs are the ones that Dagster would start, with its records in SQLite, but they run in this
+process, without Dagster's start, which does not depend on the lake.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from pipelines.lake.commit.ingested_files import Outcome, settle, state_of
 from pipelines.runs.materialize.run_order import materialize_all
 
 SIZES = (30, 300)
-_TIMES = 3  # of what takes a second or less, the least counts
-LIMIT = 2.0  # times, for ten times the batches: each asset names all files of its day
+_TIMES = 3  # repetitions of steps of a second or less, of which the minimum counts
+LIMIT = 2.0  # maximum ratio of costs for ten times the batches, because each asset lists all files of its day
 WHOLE = "the whole job, nothing new"
 DECIDE = "`daily`: decide what to run"
 GROWING = {
     WHOLE: "assets, checks and pictures of the day look at each of its batches",
     DECIDE: "it looks at the name, size and time of each file in the watched folder",
 }
-"""What does not hold: said, and not held against the others."""
+"""Rows that may grow by more than LIMIT, with the reason. The command prints it, but does not fail."""
 
 
 def prepared(folder: Path, n: int) -> Lake:
-    """Returns the lake of `n` traces that came today, published; made anew if it is of another day."""
+    """Build and publish a lake of `n` traces of today, or reuse it if it was built today."""
     seed, root = seed_lake(folder / "seed1", ranks=1), folder / f"day{n}"
     made = folder / f"day{n}.made"
     midnight = datetime.combine(datetime.now(UTC).date(), time())
@@ -49,7 +49,7 @@ def prepared(folder: Path, n: int) -> Lake:
 
 
 def measured(lake: Lake, home: Path) -> Iterator[tuple[str, float]]:
-    """Yields what runs, and its CPU seconds. The whole job runs once before, so that its checks have seen all files."""
+    """Yield the name of each run and its CPU seconds. Before that, run the whole job once, so that no file is new."""
     from dagster_project.definitions import definitions
     from dagster_project.demo import QUIET
     from dagster_project.sensors import daily_schedule
@@ -79,7 +79,7 @@ def measured(lake: Lake, home: Path) -> Iterator[tuple[str, float]]:
 
 
 def _inbox(lake: Lake, folder: Path) -> Path:
-    """Returns a folder with a file for each trace, which counts as ingested; nobody reads it."""
+    """Return a folder with a file for each trace, recorded as ingested. The files are never read."""
     folder.mkdir()
     files = {folder / f"{trace_id}.json": trace_id for trace_id in lake.known_traces()}
     for path in files:
@@ -89,13 +89,13 @@ def _inbox(lake: Lake, folder: Path) -> Path:
 
 
 def grown(costs: Mapping[str, Mapping[int, float]]) -> dict[str, float]:
-    """Returns the rows that cost more than LIMIT times as much at the largest size as at the smallest."""
+    """Return the rows that cost over LIMIT times as much at the largest size as at the smallest, with the ratio."""
     ratios = {step: row[max(row)] / row[min(row)] for step, row in costs.items()}
     return {step: ratio for step, ratio in ratios.items() if ratio > LIMIT}
 
 
 def main() -> None:
-    """Measure and print the table; ends with 1 where a row grows by more than LIMIT that is not in GROWING."""
+    """Measure and print the table. Exit with 1 if a row that is not in GROWING grows by more than LIMIT."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="the lakes are made here, and kept for the day")
     parser.add_argument("--sizes", type=int, nargs="*", default=list(SIZES))

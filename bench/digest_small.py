@@ -1,7 +1,7 @@
-"""Bytes per rank and step of the digests of few small traces, by their number and steps.
+"""Bytes per rank and step of the digests of a few small traces, by number of traces and steps.
 
-`python -m bench.digest_small FOLDER [--traces 1 10 36 50] [--steps 1 2 3]`. Each trace is a capture of one rank, from another
-seed. All are of one day and reduced by one run, so their digest has one file per table.
+`python -m bench.digest_small FOLDER [--traces 1 10 36 50] [--steps 1 2 3]`. Each trace is a capture of one rank, with
+its own seed. All are of one day and reduced by one run, so their digest has one file per table.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pipelines.synthetic import CaptureSpec, write_capture
 
 
 def bytes_per_step(folder: Path, traces: int, steps: int) -> float:
-    """Return the bytes of a lake's Parquet files by rank and step, after its traces are reduced to digests."""
+    """Return the bytes of a lake's Parquet files per rank and step, after its traces are reduced to digests."""
     shutil.rmtree(folder, ignore_errors=True)
     lake, paths = Lake(folder / "lake"), []
     for seed in range(1, traces + 1):

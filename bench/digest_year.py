@@ -1,8 +1,8 @@
 """A year of digests: their size per step and rank, and the seconds of each fleet page, by days in the lake.
 
 `python -m bench.digest_year FOLDER [--days 30 365] [--gpus 1000]`. A capture of 8 ranks is really ingested, computed and
-reduced to a digest. Each day of the lake is a copy of it under other ids for every 8 GPUs, 20 jobs in turn. Its times
-and shares are multiplied by random numbers, because equal rows would take no space.
+reduced to a digest. Each day of the lake has one copy of it per 8 GPUs, with new ids and one of 20 jobs. Times and
+shares are multiplied by random numbers, because equal rows would take no space.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def year(seed: Lake, root: Path, days: int, gpus: int) -> Lake:
 
 
 def _copy(source: Path, target: Path, day: int, days: int, gpus: int) -> None:
-    """Write a day's file of a table: the rows of the source for each capture, with their own ids, job and date."""
+    """Write a day's file of a table: the source's rows once per capture, with the capture's ids, job and date."""
     rows = parquet_rows(source)
     with duckdb.connect() as con:
         columns = {name: kind for name, kind, *_ in con.execute(f"DESCRIBE FROM {rows}").fetchall()}
@@ -92,7 +92,7 @@ def _copy(source: Path, target: Path, day: int, days: int, gpus: int) -> None:
 
 
 def pages(lake: Lake) -> Iterator[tuple[str, float]]:
-    """Yield each page of the fleet, and its seconds in a process that has opened the lake."""
+    """Yield the name of each page of the fleet, and its seconds in a process that has opened the lake."""
     store = open_store(lake.root)
     with store.analyst() as con:
         ((trace_id, other),) = con.execute("SELECT min(trace_id), max(trace_id) FROM traces").fetchall()
@@ -113,7 +113,7 @@ def _fleet_page(con: duckdb.DuckDBPyConnection, job: str | None) -> str:
 
 
 def _seconds(step: Callable[[], object]) -> float:
-    step()  # the first time reads files that the next one has in memory
+    step()  # reads files, which are in memory for the timed run
     start = time.perf_counter()
     step()
     return time.perf_counter() - start

@@ -1,4 +1,4 @@
-"""`make bench-engine`: what the schedule engines cost between tasks, against loops written by hand; on CUDA, their period.
+"""`make bench-engine`: cost of the engines between tasks, compared with hand-written loops; on CUDA, their period.
 
 Example: `python -m bench.engine --iterations 500 --rounds 3`
 """
@@ -24,7 +24,7 @@ TASKS = 9
 
 @dataclass
 class Loop:
-    """One way to run the empty tasks: µs a task of every round, by the clock and by the CPU's time, by where it ran."""
+    """A way to run the empty tasks, with µs of wall time and CPU time per task, by cores and round."""
 
     name: str
     run: Callable[[int], float]
@@ -41,12 +41,12 @@ class Loop:
         self.cpu.setdefault(where, []).append(used / iterations / TASKS * 1e6)
 
     def cost(self, where: str) -> float:
-        """The median round."""
+        """Return the wall time per task of the median round, µs."""
         return statistics.median(self.wall[where])
 
 
 def main() -> None:
-    """Parse the options, measure, print."""
+    """Parse the options, measure, and print the results."""
     parser = argparse.ArgumentParser(prog="python -m bench.engine", description=__doc__)
     parser.add_argument("--iterations", type=int, default=2000, help="iterations of a round (2000)")
     parser.add_argument("--rounds", type=int, default=7, help="rounds, in turn (7)")
@@ -58,7 +58,7 @@ def main() -> None:
     except ImportError:
         raise SystemExit("error: the engines need torch, which is not installed") from None
 
-    warnings.simplefilter("ignore")  # what the validator says of the plan is not the benchmark's matter
+    warnings.simplefilter("ignore")  # the validator's warnings about the plan do not matter for the benchmark
     console.print(
         f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, Python "
         f"{platform.python_version()}, torch {torch.__version__}"
@@ -117,7 +117,10 @@ def _loops(groups: int) -> list[Loop]:
 
 
 def _places() -> dict[str, set[int] | None]:
-    """Where the threads may run. On one core the numbers repeat; on all they depend on what else the machine does."""
+    """Return the sets of cores to run on.
+
+    Numbers are reproducible on one core. On all cores, other load affects them.
+    """
     if not hasattr(os, "sched_setaffinity"):
         return {"all cores": None}
     cores = os.sched_getaffinity(0)
@@ -125,7 +128,7 @@ def _places() -> dict[str, set[int] | None]:
 
 
 def _pin(cores: set[int] | None) -> None:
-    """The calling thread; those that it starts are where it is."""
+    """Restrict the calling thread, and threads that it starts later, to these cores."""
     if cores is not None:
         os.sched_setaffinity(0, cores)
 

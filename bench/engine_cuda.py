@@ -1,6 +1,6 @@
-"""FusedSparseDist's work on a GPU: serial, SWPipeline and DataFlowPipeline against the time of the bottleneck stream.
+"""FusedSparseDist's work on a GPU: serial, SWPipeline and DataFlowPipeline compared with the bottleneck stream's time.
 
-Needs torch and the standard library only (Python 3.11 to 3.14). Example:
+Needs only torch and the standard library (Python 3.11 to 3.14). Example:
 `python -m bench.engine_cuda --json numbers.json`
 """
 
@@ -30,7 +30,7 @@ MAX_DEPTH = 5  # as in the document's example of DataFlowPipeline
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Parse the options, measure, print."""
+    """Parse the options, measure, and print the results."""
     parser = argparse.ArgumentParser(prog="python -m bench.engine_cuda", description=__doc__)
     parser.add_argument("--device", default="cuda", help="cuda, or cpu: only to try the script")
     parser.add_argument("--iterations", type=int, default=100, help="iterations that a period is measured over (100)")
@@ -59,10 +59,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _compare(title: str, functions: dict[str, Fn], options: Any, data: Callable[[int], Any]) -> dict[str, Any]:
-    """Achieved periods, ms, beside what the tasks' own times allow."""
+    """Measure and print the achieved periods, and the predictions from the tasks' times, ms. Return them."""
     plan = training_plan(functions)
     took = _task_times(functions, options.device, data(30))
-    waits = "submitted" if options.device == "cuda" else "finished"  # what progress() waits for there
+    waits = "submitted" if options.device == "cuda" else "finished"  # the state that progress() waits for
     clocked, flow = SWPipeline(plan, options.device), DataFlowPipeline(plan, MAX_DEPTH, options.device)
     ideal = predict(plan, took, retire=waits)
     predicted = {
@@ -97,10 +97,11 @@ def _compare(title: str, functions: dict[str, Fn], options: Any, data: Callable[
 
 
 def training_plan(functions: dict[str, Fn]) -> PipelinePlan:
-    """FusedSparseDist with the order that its stages only imply, since data flow ignores stages.
+    """Return FusedSparseDist with explicit dependencies for the order that its stages imply.
 
-    Without the two dependencies ZeroGrad and Forward of the next iterations are submitted before this one's
-    OptimizerStep, and the model trains on other gradients and older weights. In SWPipeline they cost nothing.
+    Data flow ignores stages. Without the two dependencies, it submits ZeroGrad and Forward of the next iterations
+    before OptimizerStep of this iteration, and the model trains on other gradients and older weights. In SWPipeline,
+    the dependencies cost nothing.
     """
     plan = fused_plan(functions)
     plan.inter_iter_deps = [*plan.inter_iter_deps, ("ZeroGrad", "OptimizerStep"), ("Forward", "OptimizerStep")]
@@ -114,13 +115,13 @@ def _run(pipe: SWPipeline | DataFlowPipeline, data: Any) -> float:
 
 
 def _period(run: Callable[[int], float], iterations: int) -> float:
-    """Seconds an iteration, without what filling and emptying takes: a long run less a short one."""
+    """Return the seconds per iteration without filling and draining: a long run minus a short run."""
     short = run(10)
     return (run(10 + iterations) - short) / iterations
 
 
 def _task_times(functions: dict[str, Fn], device: str, data: Any) -> dict[str, int]:
-    """Median ns of each task in a serial run, where nothing else is on the device."""
+    """Return the median ns of each task in a serial run, when the device has no other work."""
     clock = _EventClock() if device == "cuda" else _HostClock()
     timed = {name: clock.around(name, fn) for name, fn in functions.items()}
     SWPipeline(fused_plan(timed), device).run_serial(data)
@@ -149,7 +150,7 @@ class _HostClock:
 
 
 class _EventClock(_HostClock):
-    """The GPU's own time."""
+    """Clock of the GPU's time."""
 
     def now(self) -> Any:
         event = torch.cuda.Event(enable_timing=True)
@@ -162,9 +163,10 @@ class _EventClock(_HostClock):
 
 
 def _same_losses(work: Recommender, device: str, iterations: int = 40) -> str:
-    """Whether the engines train as the serial run does: the plan allows no staleness, so the losses must be equal.
+    """Return whether the engines train like the serial run, as text.
 
-    Not to the bit on a GPU: rows that occur twice are added up in any order. A plan with staleness is off by 3e-4.
+    The plan allows no staleness, so the losses must be equal. On a GPU, they are not equal to the bit, because
+    duplicate rows are added up in any order. A plan with staleness differs by 3e-4.
     """
     plan, seen = training_plan(work.functions()), {}
     for kind in ("serial", "SWPipeline", "DataFlowPipeline"):
@@ -182,7 +184,7 @@ def _same_losses(work: Recommender, device: str, iterations: int = 40) -> str:
 
 
 def _empty(iterations: int, rounds: int) -> dict[str, float]:
-    """Host time of an empty task: the engines against one thread with streams and events."""
+    """Return the host time per empty task, us, of the engines and of a single thread with streams and events."""
     plan = validate_plan(fused_plan())
     streams = SWPipeline(fused_plan())._streams
     loops: dict[str, Callable[[int], float]] = {"by hand": by_hand(enqueue_order(plan, "ready_first"), plan, streams)}
@@ -198,7 +200,7 @@ def _empty(iterations: int, rounds: int) -> dict[str, float]:
     for _ in range(rounds + 1):
         for name, run in loops.items():
             taken[name].append(run(iterations) / iterations / len(plan.names) * 1e6)
-    costs = {name: statistics.median(values[1:]) for name, values in taken.items()}  # the first round warms
+    costs = {name: statistics.median(values[1:]) for name, values in taken.items()}  # the first round is a warm-up
     print(f"\nempty tasks on the GPU, {rounds} x {iterations} iterations")
     for name, cost in costs.items():
         ratio = cost / costs["by hand"]

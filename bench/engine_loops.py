@@ -1,6 +1,6 @@
-"""Loops of the shape of FusedSparseDist with empty tasks: the two engines, and what a person would write instead.
+"""Hand-written loops in the shape of FusedSparseDist, to compare with the two engines.
 
-The engines cost what they cost between tasks: that is all there is to see where the tasks do nothing.
+The tasks are empty, so the whole time of a run is the cost between tasks.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ AT_MOST = {1: 1.2, 3: 2.0}
 
 
 def nothing(ctx: IterContext) -> None:
-    """An empty task."""
+    """Do nothing. This is the function of an empty task."""
 
 
 def fused_plan(functions: Mapping[str, Fn] | None = None, groups: int = 1) -> PipelinePlan:
-    """FusedSparseDist (SWP-69) with other functions; by default they do nothing. `groups`: one of GROUPS."""
+    """Return the plan FusedSparseDist (SWP-69) with other functions, by default empty ones. `groups`: one of GROUPS."""
     plan = fused_sparse_dist(thread_group=GROUPS[groups])
     schedule: dict[str | PipelineTask, TaskSchedule] = {}
     for ref, settings in plan.schedule.items():
@@ -44,9 +44,9 @@ def fused_plan(functions: Mapping[str, Fn] | None = None, groups: int = 1) -> Pi
 
 
 class _ByHand:
-    """What both hand-written loops share: periods, contexts, a ring of events, a thread for each queue.
+    """Base of both hand-written loops: periods, contexts, a ring of events, a thread for each queue.
 
-    Everything that can be worked out beforehand is, as somebody would who writes the loop for one model.
+    Everything that does not depend on the data is computed in advance, as in a loop that is written for one model.
     """
 
     def __init__(self, plan: PipelinePlan) -> None:
@@ -59,12 +59,12 @@ class _ByHand:
         self.group = {name: checked.schedule[name].thread_group for name in self.names}
         self.intra, self.inter = checked.intra, checked.inter
         self.last = _last(checked)
-        # Events that only tasks of the same stream wait for are not needed: a stream is first-in-first-out.
+        # Tasks on the same stream need no events, because a stream is first-in-first-out.
         self.other = {n: [d for d in checked.intra[n] if self.stream[d] != self.stream[n]] for n in self.names}
         self.other_before = {n: [d for d in checked.inter[n] if self.stream[d] != self.stream[n]] for n in self.names}
 
     def run(self, iterations: int) -> float:
-        """Seconds of a whole run, threads started and ended."""
+        """Return the seconds of a whole run, including the start and end of its threads."""
         queues = self.queues()
         threads = [Thread(target=work, args=(queue,), daemon=True) for queue, work in queues]
         start = time.perf_counter()
@@ -97,11 +97,11 @@ class _ByHand:
                 oldest += 1
 
     def queues(self) -> list[tuple[SimpleQueue, Callable[[SimpleQueue], None]]]:
-        """A queue for each thread, and what the thread does with it."""
+        """Return the queue and the function of each thread."""
         raise NotImplementedError
 
     def slot(self) -> Any:
-        """The events of one iteration."""
+        """Return the events of one iteration."""
         raise NotImplementedError
 
     def clear(self, slot: Any) -> None:
@@ -111,15 +111,15 @@ class _ByHand:
         raise NotImplementedError
 
     def wait(self, slot: Any) -> None:
-        """Until the iteration is done."""
+        """Wait until the iteration is done."""
         raise NotImplementedError
 
 
 class StreamThreads(_ByHand):
-    """The least that works: the caller puts tasks into a queue a stream, a thread a stream waits and runs them.
+    """The minimal loop: the caller puts tasks into one queue per stream, and one thread per stream waits and runs them.
 
-    One event a task. It is not what the document describes: nobody could launch on a GPU like this, since the host
-    thread that launches does not exist.
+    It has one event per task. It is not the document's protocol. A GPU cannot be driven like this, because no host
+    thread launches the tasks.
     """
 
     def queues(self) -> list[tuple[SimpleQueue, Callable[[SimpleQueue], None]]]:
@@ -157,10 +157,10 @@ def _wait_and_run(queue: SimpleQueue) -> None:
 
 
 class TwoPhases(_ByHand):
-    """The document's protocol (SWP-9): a thread a group submits, a thread a stream runs, two events a task.
+    """The document's protocol (SWP-9): one thread per group submits, one per stream runs, with two events per task.
 
-    Phase 1: the submitting thread waits until what a task depends on is submitted. Phase 2: its stream waits until that
-    is done. This is the loop that the engine replaces, with the same threads.
+    Phase 1: the submitting thread waits until a task's dependencies are submitted. Phase 2: the task's stream waits
+    until they are done. This is the loop that the engine replaces, with the same threads.
     """
 
     def queues(self) -> list[tuple[SimpleQueue, Callable[[SimpleQueue], None]]]:
@@ -209,6 +209,6 @@ def _run_jobs(queue: SimpleQueue) -> None:
 
 
 def _last(checked: CheckedPlan) -> list[str]:
-    """Tasks that nothing of the same iteration waits for."""
+    """Return the tasks for which no task of the same iteration waits."""
     waited_for = {dep for deps in checked.intra.values() for dep in deps}
     return [name for name in checked.names if name not in waited_for]

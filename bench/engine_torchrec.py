@@ -1,4 +1,4 @@
-"""The same shape in torchrec: its StagedTrainPipeline for what comes before the model, the caller for the rest."""
+"""FusedSparseDist's shape in torchrec. StagedTrainPipeline runs the tasks before the model, and the caller the rest."""
 
 from __future__ import annotations
 
@@ -9,31 +9,34 @@ from collections.abc import Callable
 from typing import Any
 
 BEFORE = {"H2D": "memcpy", "InputDistStart": "data_dist", "InputDistWait": "data_dist"}
-"""FusedSparseDist's tasks of the stages 0 and 1, which the pipeline runs; by stream."""
+"""The stream of each task of FusedSparseDist's stages 0 and 1, which the pipeline runs."""
 AFTER = 6
-"""The tasks of the last stage, which in torchrec are the caller's own code."""
+"""Number of tasks of the last stage, which in torchrec are the caller's code."""
 
 
 class _Batch:
     def record_stream(self, stream: Any) -> None:
-        """Nothing to keep alive."""
+        """Do nothing, because the batch has no memory to keep alive."""
 
 
 def missing() -> str | None:
-    """Why torchrec cannot be measured here; None where it can."""
+    """Return why torchrec cannot be measured on this machine, or None if it can."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             importlib.import_module("torchrec")
     except ImportError:
         return "torchrec is not installed here: its train pipeline was not measured"
-    except Exception as error:  # it is there, but does not fit this torch
+    except Exception as error:  # torchrec is installed, but incompatible with this torch
         return f"torchrec does not import here ({type(error).__name__}): its train pipeline was not measured"
     return None
 
 
 def staged(device: str) -> Callable[[int], float]:
-    """Seconds for a number of iterations. Off CUDA torchrec has no streams: its stages run in the caller."""
+    """Return a function that returns the seconds of a number of iterations.
+
+    Without CUDA, torchrec has no streams, so its stages run in the caller's thread.
+    """
     import torch
 
     pipelines = importlib.import_module("torchrec.distributed.train_pipeline.train_pipelines")

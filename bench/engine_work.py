@@ -1,6 +1,6 @@
-"""Work of FusedSparseDist's shape for the GPU benchmark: kernels that only keep time, and a small recommender.
+"""Work in FusedSparseDist's shape for the GPU benchmark: kernels that only take time, and a small recommender.
 
-Needs torch and the standard library only.
+Needs only torch and the standard library.
 """
 
 from __future__ import annotations
@@ -28,11 +28,14 @@ SPIN_US = {
     "Backward": 6000,
     "OptimizerStep": 900,
 }
-"""Serial 12.8 ms; the default stream, which is the bottleneck, 10 ms."""
+"""Duration of each task, us. A serial iteration takes 12.8 ms, and the default stream, the bottleneck, 10 ms."""
 
 
 def spinning(scale: float) -> dict[str, Fn]:
-    """Kernels that occupy one multiprocessor each for a set time: streams of theirs never slow one another down."""
+    """Return tasks whose kernels each occupy one multiprocessor for a fixed time.
+
+    So streams never slow each other down.
+    """
     per_us = _cycles_per_us()
 
     def spin(us: float) -> Fn:
@@ -43,7 +46,7 @@ def spinning(scale: float) -> dict[str, Fn]:
 
 
 def _cycles_per_us() -> float:
-    """Measured: the clock that `_sleep` counts is not the one that the driver reports."""
+    """Measure the rate of the clock that `_sleep` counts, cycles per us. The driver reports a different clock."""
     cycles, best = 20_000_000, float("inf")
     for _ in range(5):
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -57,7 +60,7 @@ def _cycles_per_us() -> float:
 
 @dataclass
 class Batch:
-    """Host memory, pinned where there is a GPU."""
+    """A batch in host memory, pinned if there is a GPU."""
 
     dense: torch.Tensor
     ids: torch.Tensor
@@ -65,9 +68,9 @@ class Batch:
 
 
 class Recommender:
-    """Embedding rows that Backward updates itself (fused), and a dense part with an optimizer.
+    """A model with embedding rows that Backward updates itself (fused), and a dense part with an optimizer.
 
-    Stands for a sharded model on one GPU: InputDist sorts the ids where ranks would exchange them.
+    It represents a sharded model on one GPU. InputDist sorts the ids instead of exchanging them between ranks.
     """
 
     def __init__(self, device: str, scale: float) -> None:
@@ -79,7 +82,7 @@ class Recommender:
         self.reset()
 
     def reset(self) -> None:
-        """The weights of the start, so that every run trains the same."""
+        """Reset the weights to their initial values, so that every run trains the same."""
         torch.manual_seed(0)
         inputs = self.dense + self.features * self.dim
         layers = [nn.Linear(inputs, self.width), nn.ReLU(), nn.Linear(self.width, self.width), nn.ReLU()]
@@ -87,15 +90,15 @@ class Recommender:
         self.table = torch.randn(self.rows, self.dim, device=self.device)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=self.lr)
         self.losses: list[torch.Tensor] = []
-        if self.device != "cpu":  # streams of a pipeline do not wait for the one that made the weights
+        if self.device != "cpu":  # a pipeline's streams do not wait for the stream that created the weights
             torch.cuda.synchronize()
 
     def data(self, iterations: int) -> list[Batch]:
-        """The same few batches again and again."""
+        """Return as many batches as iterations, which repeat a few batches."""
         return [self.batches[i % len(self.batches)] for i in range(iterations)]
 
     def functions(self) -> dict[str, Fn]:
-        """The tasks by name."""
+        """Return the tasks' functions by name."""
         return {
             "H2D": self._copy,
             "InputDistStart": self._start_dist,
@@ -145,7 +148,7 @@ class Recommender:
 
 
 def by_hand(names: list[str], plan: Any, streams: dict[str, torch.cuda.Stream]) -> Callable[[int], float]:
-    """The loop that somebody would write for one GPU: one thread, events between streams, empty tasks."""
+    """Return a hand-written loop for one GPU: one thread, events between streams, empty tasks."""
     stage = {name: plan.stage(name) for name in names}
     other = {n: [d for d in plan.intra[n] if streams[d] != streams[n]] for n in names}
     before = {n: [d for d in plan.inter[n] if streams[d] != streams[n]] for n in names}

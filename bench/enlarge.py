@@ -1,4 +1,4 @@
-"""Make a longer trace from a real one: its events repeated, each copy later in time and with its own ids."""
+"""Longer traces from real ones: the events are repeated, each copy later in time and with its own ids."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STEP_MARK = re.compile(r"#\\u0000step:(\d+)")
 
 
 class _Number(float):
-    """A JSON number that keeps its text, because a double cannot hold microseconds since 1970 with three decimals."""
+    """A JSON number that keeps its text, because a double cannot represent µs since 1970 with three decimals."""
 
     text: str
 
@@ -30,7 +30,7 @@ class _Number(float):
 
 
 class _Template(NamedTuple):
-    """An event's text with %s where a copy differs, and the (kind, value) of each place."""
+    """An event's text with %s where copies differ, and the (kind, value) of each %s."""
 
     text: str
     slots: tuple[tuple[str, str], ...]
@@ -39,10 +39,10 @@ class _Template(NamedTuple):
 def enlarge(src: Path | str, dst: Path | str, times: int) -> int:
     """Write `times` copies of src's events to dst, one after another in time, and return the number of events.
 
-    Correlations, External ids, Python ids, flow ids and the numbers of ProfilerStep annotations are shifted so that
-    copies stay apart; correlations and ids in arguments of 0 and below (unknown) stay. src and dst are .json or .json.gz. The source is held in
-    memory, the result is written as a stream. Raises ValueError for an array at the top level, times below 1, and
-    timestamps that are text.
+    Correlations, External ids, Python ids, flow ids and the numbers of ProfilerStep annotations are shifted, so that
+    copies do not share them. Correlations and ids in arguments that are 0 or negative (unknown) stay unchanged. src and
+    dst are .json or .json.gz. The source must fit in memory, and the result is streamed. Raises ValueError for an array
+    at the top level, `times` below 1, and timestamps that are text.
     """
     if times < 1:
         raise ValueError("times must be at least 1")
@@ -77,7 +77,7 @@ def _create(path: Path) -> IO[bytes]:
 
 
 def _strides(events: list[dict[str, Any]]) -> tuple[int, int, int]:
-    """Length of one copy in whole µs, and how much ids and step numbers grow per copy."""
+    """Return the length of one copy in whole µs, and the increments of ids and step numbers per copy."""
     starts, ends, top, steps = [], [], 0, []
     for event in events:
         ts = event.get("ts")
@@ -128,7 +128,7 @@ def _chunks(templates: list[_Template], shifts: dict[str, int], size: int = 10_0
 
 
 def _shifted(value: str, by: int) -> str:
-    """Return a number's text plus a whole number, with the same decimals."""
+    """Return the text of a number plus a whole number, with the same decimals."""
     whole, dot, decimals = value.partition(".")
     if value.startswith("-") or "e" in value.lower():
         return f"{Decimal(value) + by:f}"

@@ -1,8 +1,8 @@
-"""What one more capture of 8 traces costs, by how many batches the lake holds: CPU seconds of each step.
+"""CPU seconds of each step of adding a capture of 8 traces, by the number of batches in the lake.
 
-`python -m bench.growth FOLDER [--sizes 10 100 1000]`; `make growth`. Large lakes are made from a small one
-that was really ingested and computed: its batches are copied under other ids, of batches, traces and captures, with
-a catalog that is made of them, so that the lake is one that `tracelake check` finds whole.
+`python -m bench.growth FOLDER [--sizes 10 100 1000]`; `make growth`. Large lakes are built from a small lake that was
+really ingested and computed. Its batches are copied with new ids of batches, traces and captures, and the catalog is
+rebuilt from the copies. So `tracelake check` finds no damage in the lake.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ from pipelines.synthetic import CaptureSpec, write_capture
 
 SIZES = (1, 10, 100, 1000)
 RATIO = 1.5
-_FROM, _TO = 10, 1000  # the floor compares these
+_FROM, _TO = 10, 1000  # the sizes that the floor compares
 _AT_ONCE = 100
 _FIRST = datetime(2026, 1, 1)
-_EVERY = timedelta(seconds=71)  # between two captures: about 1,200 a day
+_EVERY = timedelta(seconds=71)  # between two captures, so about 1,200 per day
 GROWING = {
     "first look after a change: models": "a new process reads all rows of the catalog",
     "first look after a change: captures": "a new process reads all rows of the catalog",
@@ -65,12 +65,12 @@ GROWING = {
     "look at all files of kernels (is_published)": "a query of all traces reads all of these files",
     "plain DuckDB, by a subquery": "DuckDB learns the id when it has opened a file of each batch",
 }
-"""What cannot cost the same in a larger lake, and why: docs/scaling.md."""
+"""Steps whose cost must grow with the lake, and the reason. See docs/scaling.md."""
 _SMALL: dict[str, Any] = {"ranks": 8, "steps": 3, "layers": 2, "ops_per_layer": 2}
 
 
 def seed_lake(folder: Path, ranks: int = 8) -> Lake:
-    """Returns a lake of one capture of small traces, with all its tables; the traces stay in `in/`."""
+    """Return a lake of one capture of small traces, with all its tables. The traces stay in `in/`."""
     lake = Lake(folder / "lake")
     if not lake.exists:
         ingest(write_capture(CaptureSpec(seed=1, **{**_SMALL, "ranks": ranks}), folder / "in").paths, lake)
@@ -79,9 +79,10 @@ def seed_lake(folder: Path, ranks: int = 8) -> Lake:
 
 
 def cloned(seed: Lake, root: Path, n: int, begins: datetime = _FIRST) -> Lake:
-    """Returns a new lake of `n` captures, each with the contents of the seed's, in batches of their own.
+    """Return a new lake of `n` captures, each a copy of the seed's capture in its own batches.
 
-    Made table by table, a hundred captures at a time; nothing of it is published. `begins`: when the first came.
+    The copies are written table by table, a hundred captures at a time, and are not published. `begins`: time of the
+    first capture.
     """
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
@@ -115,7 +116,7 @@ def _all(lake: Lake) -> list[Batch]:
 def _create_ids(
     con: duckdb.DuckDBPyConnection, seed: Lake, clones: range, numbers: dict[Batch, int], begins: datetime
 ) -> None:
-    """`ids` (k, old, new): the ids of clone k, of traces, captures, groups and batches."""
+    """Create table `ids` (k, old, new) with the ids of traces, captures, groups and batches in clone k."""
     con.execute("CREATE TABLE ids (k INTEGER, old VARCHAR, new VARCHAR)")
     names = set()
     for table, columns in ((MARK, ("trace_id", "group_id")), (CAPTURE_MARK, ("capture_id",))):
@@ -158,7 +159,7 @@ def _write_clones(
     con.execute(f"COPY ({rows}) TO {quoted(folder)} (FORMAT parquet, COMPRESSION zstd, PARTITION_BY (_to){said})")
     made = {part.name.partition("=")[2]: part for part in folder.iterdir()} if folder.exists() else {}
     empty = root / ".empty.parquet"
-    if len(made) == 0:  # a table without rows: the same file for each
+    if len(made) == 0:  # a table without rows, so all clones get the same file
         con.execute(f"COPY (SELECT * FROM {source}) TO {quoted(empty)} (FORMAT parquet, COMPRESSION zstd{said})")
     for (name,) in con.execute("SELECT new FROM ids WHERE old = ?", [batch.batch_id]).fetchall():
         target = table_file(root, table, Batch(name))
@@ -181,7 +182,7 @@ def _renamed(name: str, is_id: bool, table: str) -> str:
 
 
 def _set_contents(con: duckdb.DuckDBPyConnection, root: Path) -> None:
-    """Write `captures` again, with the hash over the traces that each capture now has (captures.py)."""
+    """Rewrite `captures` with the hash of the traces that each clone has."""
     ours = {name for (name,) in con.execute("SELECT new FROM ids").fetchall()}
     marks = (root / CAPTURE_MARK).glob("day=*/*.parquet")
     for batch in (Batch(path.stem) for path in marks if path.stem in ours):
@@ -200,7 +201,7 @@ def _set_contents(con: duckdb.DuckDBPyConnection, root: Path) -> None:
 
 
 def measured(lake: Lake, folder: Path) -> Iterator[tuple[str, float]]:
-    """Yields each step of adding the capture in `folder`, and its CPU seconds, in a lake that is up to date."""
+    """Yield each step of adding the capture in `folder` to an up-to-date lake, and its CPU seconds."""
     catalog = load_catalog()
     column_types(catalog)  # cached per user
     yield "ingest", cpu(lambda: ingest([folder], lake))
@@ -209,7 +210,7 @@ def measured(lake: Lake, folder: Path) -> Iterator[tuple[str, float]]:
     yield "publish", cpu(lambda: publish(lake))
     yield "captures, one new", cpu(lambda: materialize_captures(lake, catalog.of_captures))
 
-    # As some time later: a change of the last 0.1 s may not be told apart from another one (layout.settles_at).
+    # Wait, because changes of the last 0.1 s cannot be distinguished from each other.
     time.sleep(0.3)
     yield "first look after a change: models", cpu(lambda: materialize(lake, and_publish=False))
     yield "first look after a change: captures", cpu(lambda: materialize_captures(lake, catalog.of_captures))
@@ -234,7 +235,7 @@ def _query(trace_id: str) -> str:
 
 
 def _ask(lake: Lake, trace_id: str) -> None:
-    """As `tracelake sql` does it, in this process."""
+    """Run the query in this process, as `tracelake sql` does."""
     with connect_parser() as parser:
         query = _query(trace_id)
         opened = open_named_traces(lake.root, query, tables_read(query, parser), parser, Limits())
@@ -265,7 +266,7 @@ def _used() -> float:
 
 
 def prepared(folder: Path, n: int) -> Lake:
-    """Returns the lake of `n` captures in `folder`, published; it is kept for the next time."""
+    """Build and publish a lake of `n` captures in `folder`, or reuse the lake of an earlier run."""
     seed, root = seed_lake(folder / "seed"), folder / f"lake{n}"
     done = folder / f"lake{n}.made"
     if not done.exists():
@@ -278,7 +279,7 @@ def prepared(folder: Path, n: int) -> Lake:
 
 
 def main() -> None:
-    """Measure and print the table; ends with 1 where a row of it grows by more than RATIO from 10 to 1,000 batches."""
+    """Measure and print the table. Exit with 1 if a row not in GROWING grows by more than RATIO from 10 to 1,000."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="the lakes are made here, and kept")
     parser.add_argument("--sizes", type=int, nargs="*", default=list(SIZES))

@@ -1,7 +1,7 @@
-"""What all tables of a trace cost per event, by how many events it has of one thing: CPU seconds of reading and of each model.
+"""CPU seconds per event of reading a trace and of each model, by size, for traces with many items of one kind.
 
-`python -m bench.growth_of_models [--axes waits names …] [--events 12000 192000]`; part of `make growth`. What a trace
-of hardly any events costs is taken off first. Ends with 1 where an axis grows by more than RATIO per event.
+`python -m bench.growth_of_models [--axes waits names …] [--events 12000 192000]`; part of `make growth`. The cost of a
+trace with hardly any events is subtracted first. Exits with 1 if an axis grows by more than RATIO per event.
 """
 
 from __future__ import annotations
@@ -22,14 +22,17 @@ GROWING = {
     "streams waited for": "a wait for the device has an edge from the last work of each stream, HTA's rule 2.8.7",
     "crossing annotations": "one that begins while another is open is inside it, and so inside all that this is inside",
 }
-"""What costs what it says: told, and not held against the others."""
-_LEAST = 60  # events: what is paid in any case
-_TIMES = 2  # of the small ones, the least counts
-_SHOWN = 0.02  # of an axis: models that take less are not listed
+"""Axes that may grow by more than RATIO, with the reason. The command prints them, but does not fail."""
+_LEAST = 60  # number of events of the trace whose cost is subtracted
+_TIMES = 2  # repetitions of the small sizes, of which the minimum counts
+_SHOWN = 0.02  # minimum share of an axis' cost with which a model is listed
 
 
 def measured(events: list[dict], folder: Path) -> tuple[int, dict[str, float]]:
-    """The number of events, and the CPU seconds of `ingest` and of each model, with the tables written as a lake's are."""
+    """Return the number of events, and the CPU seconds of `ingest` and of each model.
+
+    The tables are written to Parquet files, as in a lake.
+    """
     from pipelines.base.database import MODELS_GB
     from pipelines.critical_path.graph.windows import request_windows, usual_windows
     from pipelines.models.catalog import load_catalog
@@ -56,7 +59,7 @@ def measured(events: list[dict], folder: Path) -> tuple[int, dict[str, float]]:
 
 
 def in_a_process(axis: str, n: int, times: int) -> tuple[int, dict[str, float]]:
-    """`measured` of a process of its own, as often as told; the least of each."""
+    """Return `measured` from a separate process: the minimum of each cost over `times` repetitions."""
     command = [sys.executable, "-m", __spec__.name, "--axes", axis, "--events", str(n), "--times", str(times), "--one"]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     count, costs = json.loads(output)
@@ -68,7 +71,7 @@ def _least(axis: str, n: int, times: int) -> tuple[int, dict[str, float]]:
 
     events, least = list(AXES[axis](n)), {}
     with tempfile.TemporaryDirectory() as folder:
-        for _ in range(times + 1):  # the first one also imports
+        for _ in range(times + 1):  # the first repetition also imports modules
             _, costs = measured(events, Path(folder))
             least = (
                 {name: min(least.get(name, seconds), seconds) for name, seconds in costs.items()} if least else costs
@@ -79,12 +82,12 @@ def _least(axis: str, n: int, times: int) -> tuple[int, dict[str, float]]:
 
 
 def growth(base: float, small: float, large: float, times: float) -> float:
-    """How many times as much per event the large one costs."""
+    """Return the ratio of the costs per event of the large and the small trace."""
     return (large - base) / max(small - base, 1e-3) / times
 
 
 def main() -> None:
-    """Measure and print; see the module."""
+    """Run the command line, as the module's docstring describes."""
     from bench.axes import AXES
 
     parser = argparse.ArgumentParser(description=__doc__)
@@ -115,7 +118,7 @@ def _row(axis: str, sizes: list[int], times: int) -> float:
 
 
 def _worst(base: Mapping[str, float], few: Mapping[str, float], many: Mapping[str, float], ratio: float) -> list[str]:
-    """Models that grow, by what they cost above that: the name, seconds in the large trace, growth per event."""
+    """Return the models that grow, largest excess cost first: name, seconds in the large trace, growth per event."""
     excess = {n: s - base.get(n, 0) - RATIO * ratio * max(few.get(n, 0) - base.get(n, 0), 0) for n, s in many.items()}
     worst = sorted((n for n in excess if excess[n] > _SHOWN * sum(many.values())), key=lambda n: -excess[n])
     return [f"{n} {many[n]:.2f} s ({growth(base.get(n, 0), few.get(n, 0), many[n], ratio):.1f})" for n in worst]

@@ -1,6 +1,6 @@
-"""`make bench`: HTA and tracelake in turn on the same files as whole processes; ratios, and floors. A floor that is not held ends it with 1.
+"""`make bench`: HTA and tracelake in turn on the same files, as whole processes, with ratios and floors.
 
-Example: `python -m bench.hta --quick --file rank0.json.gz`
+Exits with 1 if a floor is missed. Example: `python -m bench.hta --quick --file rank0.json.gz`
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bench.processes import ROOT, Runs, in_turn, measure, tracelake
 from bench.report import Floor, Line, console
 
 _LONG, _HUGE = 10, 43
-"""Copies of CAPTURE that make 0.47 GB and 2.03 GB of JSON."""
+"""Numbers of copies of CAPTURE that result in 0.47 GB and 2.03 GB of JSON."""
 _SPEED, _LONG_SPEED, _LONG_MEMORY, _INFERENCE_SPEED = Floor(10), Floor(30), Floor(4), Floor(6)
 _LONG_PEAK = Floor(763, at_least=False, unit=" MiB")
 """0.8 GB."""
@@ -47,7 +47,7 @@ _GRAPH_SPEED, _GRAPH_MEMORY = Floor(10), Floor(4)
 
 
 def main() -> None:
-    """Parse the options, run what they ask for, print tables."""
+    """Parse the options, run the requested benchmarks, and print tables."""
     options = _options()
     source = options.file or (CAPTURE if CAPTURE.exists() else None)
     if source is None:
@@ -105,12 +105,15 @@ def _options() -> argparse.Namespace:
 
 def hta_side(python: Path, task: str, file: Path) -> list[str | Path]:
     """Return the command that makes HTA load a file or compute its path."""
-    # -P: without it Python looks for the package `hta` next to the script first, and takes this module for it.
+    # Without -P, Python first searches the script's folder for the package `hta`, and imports this module instead.
     return [python, "-P", Path(__file__).with_name("hta_side.py"), task, file]
 
 
 def _compare(python: Path, file: Path, runs: int, speed: Floor | None, memory: Floor | None) -> Runs:
-    """Loading and the critical path by HTA and by us: load A B A B …, then path A B C A B C …; gives HTA's paths."""
+    """Compare loading and the critical path of HTA and tracelake. Return HTA's runs of the path.
+
+    The order is load A B A B …, then path A B C A B C ….
+    """
     with console.status(file.name) as status:
 
         def say(text: str) -> None:
@@ -145,7 +148,7 @@ def _compare(python: Path, file: Path, runs: int, speed: Floor | None, memory: F
 
 
 def _long(file: Path, runs: int, known: bool) -> None:
-    """The long capture's path as JSON against the text answer: CPU time, and the peak memory of both."""
+    """Compare the long capture's path as JSON with the text answer: CPU time, and peak memory of both."""
     with console.status(f"{file.name} --json") as status:
         words = {"text": (), "--json": ("--json",)}
         commands = {name: lambda _, more=more: tracelake("critical-path", file, *more) for name, more in words.items()}
@@ -161,7 +164,7 @@ def _long(file: Path, runs: int, known: bool) -> None:
 
 
 def _inference(python: Path, shape: str, runs: int) -> None:
-    """The critical path of small operators on one thread, with all its rows as JSON."""
+    """Compare the critical path of a capture with small operators on one thread, with all rows as JSON."""
     try:
         file = inference(shape)
     except SetupFailed as error:
@@ -182,7 +185,7 @@ def _inference(python: Path, shape: str, runs: int) -> None:
 
 
 def _alone(source: Path, runs: int, known: bool) -> None:
-    """CPU seconds of commands that nothing is compared with, on a lake of the one capture."""
+    """Measure the CPU seconds of commands without a counterpart, on a lake of one capture."""
     (ROOT / ".bench").mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=ROOT / ".bench") as folder, console.status("") as status:
         lake = ("--lake", Path(folder, "lake"))
@@ -198,10 +201,10 @@ def _alone(source: Path, runs: int, known: bool) -> None:
         results = {}
         for name, command in commands.items():
             status.update(name)
-            once = name in ("ingest", "materialize")  # the second time there is nothing to do
+            once = name in ("ingest", "materialize")  # a second run would have nothing to do
             results |= in_turn({name: lambda _, command=command: command}, 1 if once else runs, discard=[name])
     cpu = {name: measured.cpu_seconds for name, measured in results.items()}
-    cpu["critical-path --json"] /= cpu["critical-path"]  # of the text answer
+    cpu["critical-path --json"] /= cpu["critical-path"]  # relative to the text answer
     floors = {"--help": _HELP, "query": _QUERY, "critical-path --json": _JSON, "materialize again": _NOTHING}
     floors |= {"materialize": _TABLES} if known else {}
     lines = [(name, results[name], cpu[name], floors.get(name)) for name in commands]
@@ -209,7 +212,7 @@ def _alone(source: Path, runs: int, known: bool) -> None:
 
 
 def _small(traces: int) -> None:
-    """Small traces a second, from their files to all tables; the floor is for a thousand."""
+    """Measure small traces per second, from files to all tables. The floor is for a thousand traces."""
     try:
         files = small(traces)
     except SetupFailed as error:
@@ -229,7 +232,7 @@ def _small(traces: int) -> None:
 
 
 def _what_if(python: Path, file: Path, runs: int, speed: Floor | None) -> None:
-    """A hundred scenarios by us, from the file to all their answers as JSON, against one path by HTA."""
+    """Compare a hundred scenarios, from the file to all answers as JSON, with one path of HTA."""
     with console.status(f"{file.name}: a hundred scenarios") as status:
         results = in_turn(
             {
@@ -245,7 +248,7 @@ def _what_if(python: Path, file: Path, runs: int, speed: Floor | None) -> None:
 
 
 def _ingest(source: Path, runs: int, large: int, known: bool) -> None:
-    """Ingestion of packed captures against unpacking alone; the long ones show that memory does not grow."""
+    """Compare ingestion of compressed captures with decompression. Long captures show that memory does not grow."""
     gzip = shutil.which("gzip")
     if gzip is None:
         console.print("[yellow]gzip is not installed: ingestion is not compared with it[/]")
@@ -278,7 +281,7 @@ def _ingest(source: Path, runs: int, large: int, known: bool) -> None:
 
 
 def _longest_path(runs: int) -> None:
-    """Plain networkx and ours from the same table of edges; the floors are those of issue 5."""
+    """Compare plain networkx with tracelake's backend on the same table of edges. Issue 5 defines the floors."""
     results: dict[str, list[tuple[dict[str, float], float]]] = {"networkx": [], "tracelake": []}
     module = [sys.executable, "-m", "bench.longest_path"]
     (ROOT / ".bench").mkdir(exist_ok=True)

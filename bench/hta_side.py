@@ -1,7 +1,7 @@
-"""HTA's side of the benchmark: run by the Python of HTA's own environment, imports nothing of ours.
+"""HTA's side of the benchmark. It runs in HTA's separate environment, so it imports no module of this project.
 
-`hta_side.py load FILE` loads a trace; `hta_side.py path FILE` computes the critical path of all of it and the summary.
-Prints one JSON object: seconds of each part within the process, nodes, and the summary in percent.
+`hta_side.py load FILE` loads a trace. `hta_side.py path FILE` computes the critical path of the whole trace and the
+summary. Both print one JSON object: seconds of each part within the process, nodes, and the summary in percent.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ import time
 
 
 def main(task, file):
-    """Run one task and print what it took."""
+    """Run one task and return its seconds and sizes."""
     began = time.perf_counter()
     from hta.trace_analysis import TraceAnalysis  # pyright: ignore[reportMissingImports]
 

@@ -1,4 +1,4 @@
-"""What the benchmark needs, made once under `.bench/`: HTA in an environment of its own, and long captures."""
+"""Inputs of the benchmark, created once under `.bench/`: HTA in a separate environment, and long captures."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from bench.processes import ROOT
 
 BENCH = ROOT / ".bench"
 CAPTURE = ROOT.parent / "shared" / "traces" / "single" / "v100_54mb_rank1.json.gz"
-"""The capture that the floors are for: 47 MB of JSON, 216,092 events."""
+"""The capture for which the floors are defined: 47 MB of JSON, 216,092 events."""
 _HTA = ("traceinsight==0.6.1", "pandas<3")
 
-# In processes of their own: the benchmark's must stay small (see processes.measure).
+# Scripts for separate processes, because the benchmark's process must stay small (see processes.measure).
 _ENLARGE = """
 import sys
 from bench.enlarge import enlarge
@@ -45,15 +45,15 @@ for number in range(int(sys.argv[2]) // 8):
     write_capture(spec, Path(sys.argv[1]) / f"capture{number:04d}")
 """
 INFERENCE = {"inference": 66, "inference_graph": 146}
-"""Shape → tokens a step that make about 56 MB of JSON."""
+"""Tokens per step of each shape that result in about 56 MB of JSON."""
 
 
 class SetupFailed(Exception):
-    """Something the benchmark needs could not be made; the message says what and how to go on."""
+    """An input of the benchmark cannot be created. The message names the input and the error."""
 
 
 def hta_python() -> Path:
-    """The interpreter of HTA's environment, installed on first use. Raises SetupFailed."""
+    """Return the interpreter of HTA's environment, which is installed on first use. Raises SetupFailed."""
     folder = BENCH / "hta"
     python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     stamp = folder / ".installed"
@@ -74,13 +74,16 @@ def hta_python() -> Path:
 
 
 def longer(source: Path, times: int, suffix: str) -> Path:
-    """`source` again and again in time, as .json or .json.gz by `suffix`, made on first use. Raises SetupFailed."""
+    """Return a file with `times` copies of `source` in succession, with `suffix` .json or .json.gz.
+
+    The file is created on first use. Raises SetupFailed.
+    """
     name = source.name.removesuffix(".gz").removesuffix(".json")
     return _made(BENCH / f"{name}_{times}x{suffix}", lambda unfinished: [_ENLARGE, source, unfinished, str(times)])
 
 
 def hundred_scenarios(folder: Path) -> Path:
-    """A file of a hundred scenarios, none like another: operators and computing kernels at 10 to 100 % of their time."""
+    """Write a file of a hundred distinct scenarios: operators and computing kernels at 10 to 100 % of their time."""
     file = folder / "scenarios.toml"
     tenths = [n / 10 for n in range(1, 11)]
     pairs = [(cpu, computation) for cpu in tenths for computation in tenths]
@@ -89,14 +92,14 @@ def hundred_scenarios(folder: Path) -> Path:
 
 
 def synthetic() -> Path:
-    """A synthetic capture about as large as CAPTURE, made on first use. Raises SetupFailed."""
+    """Return a synthetic capture about as large as CAPTURE, created on first use. Raises SetupFailed."""
     folder = BENCH / "synthetic"
     path = folder / "rank0.json.gz"
     return path if path.exists() else _made(folder, lambda unfinished: [_SYNTHETIC, unfinished]) / path.name
 
 
 def inference(shape: str) -> Path:
-    """A synthetic capture of inference, eager or as graphs, made on first use. Raises SetupFailed."""
+    """Return a synthetic capture of inference, eager or with graphs, created on first use. Raises SetupFailed."""
     folder, tokens = BENCH / shape, str(INFERENCE[shape])
     path = folder / "rank0.json.gz"
     return (
@@ -105,7 +108,7 @@ def inference(shape: str) -> Path:
 
 
 def small(traces: int) -> Path:
-    """A folder of captures of 8 ranks, each trace of 355 events, made on first use. Raises SetupFailed."""
+    """Return a folder of captures of 8 ranks with 355 events per trace, created on first use. Raises SetupFailed."""
     return _made(BENCH / f"small_{traces}", lambda unfinished: [_SMALL, unfinished, str(traces)])
 
 
@@ -113,7 +116,7 @@ def _made(target: Path, script: Callable[[Path], list[Path | str]]) -> Path:
     if target.exists():
         return target
     BENCH.mkdir(exist_ok=True)
-    unfinished = target.with_name(f"unfinished-{target.name}")  # the suffix decides whether it is packed
+    unfinished = target.with_name(f"unfinished-{target.name}")  # keep the suffix, which determines compression
     shutil.rmtree(unfinished, ignore_errors=True)
     arguments = script(unfinished)
     done = subprocess.run(

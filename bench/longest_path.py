@@ -1,7 +1,7 @@
-"""Time the search for the longest path of a graph shaped like a capture's, from its table of edges to the path's nodes.
+"""Time of the longest-path search in a graph shaped like a capture's, from its table of edges to the path's nodes.
 
-`longest_path.py make EVENTS FILE` writes the edges. `longest_path.py networkx FILE` finds the path with plain networkx on
-a `networkx.DiGraph`; `longest_path.py tracelake FILE` makes the same call on our `ArrayGraph`. Both print JSON.
+`longest_path.py make EVENTS FILE` writes the edges. `longest_path.py networkx FILE` finds the path with plain networkx
+on a `networkx.DiGraph`. `longest_path.py tracelake FILE` makes the same call on an `ArrayGraph`. Both print JSON.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def capture_like(events: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np
 
 
 def in_pieces(*arrays: np.ndarray, size: int = 50_000) -> Iterator[tuple]:
-    """Yield the rows as Python numbers, never all at once, so that the measurement is of networkx and not of our lists."""
+    """Yield the rows as Python numbers in pieces, so that the measurement does not include large lists."""
     for begin in range(0, len(arrays[0]), size):
         yield from zip(*(array[begin : begin + size].tolist() for array in arrays), strict=True)
 

@@ -1,4 +1,4 @@
-"""Whole processes, run in turn and measured: wall time and peak memory of each."""
+"""Whole processes, run in turn, with measurements of their wall time, CPU time and peak memory."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ ROOT = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class Run:
-    """One process that has ended: seconds on the clock and of CPU, peak RSS in MiB (its children's where larger),
-    status and output."""
+    """An ended process: wall and CPU seconds, peak RSS in MiB, status and output.
+
+    The peak is that of its children if theirs is larger.
+    """
 
     seconds: float
     cpu_seconds: float
@@ -37,31 +39,31 @@ class Runs:
 
     @property
     def failed(self) -> str | None:
-        """What the first run that failed said last, or None."""
+        """Return the status and the end of the output of the first failed run, or None."""
         bad = next((run for run in self.runs if run.status), None)
         return None if bad is None else f"status {bad.status}: {(bad.stderr or bad.stdout).strip()[-600:]}"
 
     @property
     def seconds(self) -> float:
-        """Median wall time; NaN when a run failed."""
+        """Return the median wall time, s, NaN if a run failed."""
         return float("nan") if self.failed else statistics.median(run.seconds for run in self.runs)
 
     @property
     def cpu_seconds(self) -> float:
-        """Least CPU time, which other processes only add to; NaN when a run failed."""
+        """Return the minimum CPU time, s, because other processes only increase it. NaN if a run failed."""
         return float("nan") if self.failed else min(run.cpu_seconds for run in self.runs)
 
     @property
     def rss_mib(self) -> float:
-        """Median peak RSS, MiB; NaN when a run failed."""
+        """Return the median peak RSS, MiB, NaN if a run failed."""
         return float("nan") if self.failed else statistics.median(run.rss_mib for run in self.runs)
 
 
 def measure(command: Sequence[str | Path], *, discard: bool = False) -> Run:
-    """Run a command and wait for it; `discard` sends its output to the null device.
+    """Run a command and wait for it. `discard`: send its output to the null device.
 
-    Linux counts the memory of the process that starts a command into the command's peak, so whoever calls this has
-    to be small: it imports neither DuckDB nor numpy.
+    Linux includes the memory of the process that starts a command in the command's peak. So the calling process must be
+    small, and must import neither DuckDB nor numpy.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         began = time.perf_counter()
@@ -70,7 +72,7 @@ def measure(command: Sequence[str | Path], *, discard: bool = False) -> Run:
         )
         _, status, usage = os.wait4(process.pid, 0)
         seconds = time.perf_counter() - began
-        process.returncode = os.waitstatus_to_exitcode(status)  # or Popen would wait for it again
+        process.returncode = os.waitstatus_to_exitcode(status)  # otherwise Popen would wait for the process again
         rss = usage.ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
         return Run(seconds, usage.ru_utime + usage.ru_stime, rss, process.returncode, _text(out), _text(err))
 
@@ -87,9 +89,9 @@ def in_turn(
     discard: Sequence[str] = (),
     say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Runs]:
-    """Run commands A B A B …, so that a slow minute of the machine hits all; a command that failed is not run again.
+    """Run commands A B A B …, so that a slow minute of the machine affects all of them. Do not repeat a failed command.
 
-    A command is made from a fresh folder of its own, deleted after the run; those in `discard` write to nowhere.
+    Each command gets a new folder, which is deleted after the run. The output of commands in `discard` is discarded.
     """
     results = {name: Runs() for name in commands}
     for turn in range(runs):
@@ -104,5 +106,5 @@ def in_turn(
 
 
 def tracelake(*arguments: str | Path) -> list[str | Path]:
-    """The command line `tracelake …` with the interpreter that runs the benchmark."""
+    """Return the command line `tracelake …` with the interpreter that runs the benchmark."""
     return [sys.executable, "-m", "pipelines.faces.cli.app", *arguments]

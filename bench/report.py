@@ -11,13 +11,13 @@ from rich.table import Table
 
 from bench.processes import Runs
 
-# The widest table has ten columns. Where the output is no terminal (CI, a pipe) rich takes it for 80 columns and folds
-# every cell; a narrow terminal wraps lines, which keeps the numbers whole.
+# The widest table has ten columns. If the output is not a terminal (CI, a pipe), rich assumes 80 columns and folds
+# every cell. A narrow terminal wraps lines instead, which keeps the numbers whole.
 _WIDTH = 150
 broken: list[str] = []
-"""The rows whose floor was not held, or not measured."""
+"""The rows that missed their floor, or were not measured."""
 _HTA_SECONDS = 13.3
-"""HTA's path of v100_54mb_rank1 on the machine that the floors in seconds were set on (12.9 and 13.8)."""
+"""CPU seconds of HTA's path of v100_54mb_rank1 on the machine where the floors in seconds were set (12.9 and 13.8)."""
 _slower = 1.0
 console = Console()
 if console.width < _WIDTH:
@@ -26,9 +26,10 @@ if console.width < _WIDTH:
 
 @dataclass(frozen=True)
 class Floor:
-    """A bound that the issue sets; `at_least` False: the value may not be larger. Nothing else depends on it.
+    """A bound that the issue sets. `at_least`: whether it is a lower bound, else an upper bound.
 
-    `of_the_machine`: seconds, or things a second. It is scaled by how much slower HTA is here than where it was set.
+    `of_the_machine`: whether the bound is in seconds or per second. It is then scaled by how much slower HTA runs on
+    this machine than on the machine where the bound was set.
     """
 
     bound: float
@@ -37,7 +38,7 @@ class Floor:
     of_the_machine: bool = False
 
     def mark(self, value: float, what: str) -> str:
-        """The bound with a mark: held or not; where not, `what` is broken."""
+        """Return the bound with a mark for whether the value meets it. If not, append `what` to `broken`."""
         bound = self._here()
         held = value >= bound if self.at_least else value <= bound
         if not held:
@@ -65,7 +66,7 @@ class Line:
 
 
 def calibrate(hta_path: Runs) -> None:
-    """Scale floors in seconds by HTA's path of v100_54mb_rank1 on this machine, and say so."""
+    """Scale floors in seconds by HTA's path of v100_54mb_rank1 on this machine, and print the factor."""
     global _slower
     if hta_path.failed:
         return
@@ -77,22 +78,22 @@ def calibrate(hta_path: Runs) -> None:
 
 
 def seconds(value: float) -> str:
-    """A time in seconds, or `failed`."""
+    """Format a time in seconds, or return `failed` for NaN."""
     return "[red]failed[/]" if math.isnan(value) else f"{value:.2f} s"
 
 
 def mebibytes(value: float) -> str:
-    """A size, or `failed`."""
+    """Format a size in MiB, or return `failed` for NaN."""
     return "[red]failed[/]" if math.isnan(value) else f"{value:,.0f} MiB"
 
 
 def times(value: float) -> str:
-    """A ratio, or nothing."""
+    """Format a ratio, or return an empty text for NaN."""
     return "" if math.isnan(value) else f"{value:.2f}x" if value < 10 else f"{value:.1f}x"
 
 
 def against_hta(title: str, lines: list[Line]) -> None:
-    """Print HTA's and our wall time and peak memory side by side."""
+    """Print the wall time and peak memory of HTA and tracelake next to each other."""
     columns = ("task", "runs", "HTA", "tracelake", "faster", "floor", "HTA peak", "tracelake peak", "smaller", "floor")
     table = _table(title, columns)
     for line in lines:
@@ -115,7 +116,7 @@ def against_hta(title: str, lines: list[Line]) -> None:
 
 
 def against_gzip(title: str, lines: list[Line]) -> None:
-    """Print what ingestion takes against unpacking alone, and its peak memory."""
+    """Print the time of ingestion compared with decompression alone, and its peak memory."""
     table = _table(title, ("file", "runs", "gzip -dc", "ingest", "ingest / gzip", "floor", "ingest peak", "floor"))
     for line in lines:
         ratio = line.ours.seconds / line.theirs.seconds
@@ -134,7 +135,10 @@ def against_gzip(title: str, lines: list[Line]) -> None:
 
 
 def longest_path(title: str, theirs: list, ours: list, speed: Floor, memory: Floor) -> None:
-    """Print plain networkx's longest path and ours, medians over runs: each (what the process said, peak MiB)."""
+    """Print the longest path of plain networkx and of tracelake, as medians over runs.
+
+    `theirs` and `ours` contain for each run the process's JSON output and its peak memory, MiB.
+    """
     table = _table(title, ("graph", "runs", "build", "longest path", "together", "nodes", "edges", "peak"))
     totals: list[tuple[float, float]] = []
     for name, runs in (("networkx.DiGraph", theirs), ("tracelake", ours)):
@@ -157,7 +161,7 @@ def longest_path(title: str, theirs: list, ours: list, speed: Floor, memory: Flo
 
 
 def alone(title: str, lines: list[tuple[str, Runs, float, Floor | None]]) -> None:
-    """Print CPU time and peak memory of commands that are compared with nothing, or with the CPU time of another."""
+    """Print CPU time and peak memory of commands without a counterpart, or relative to another command's CPU time."""
     table = _table(title, ("command", "runs", "CPU", "measured", "floor", "peak"))
     for what, runs, value, floor in lines:
         mark = floor.mark(value, f"{title}, {what}") if floor else ""

@@ -1,8 +1,8 @@
-"""How the lake grows past one machine, in tables: `make scale`, or `python -m bench.scale FOLDER [--quick]`.
+"""Tables about lakes larger than one machine: `make scale`, or `python -m bench.scale FOLDER [--quick]`.
 
-Five parts, each a program of its own: what one more capture costs in larger lakes, what one trace costs, captures of up
-to 1,000 ranks, the work spread over engines with a node killed, and the SQL on another engine. A part whose packages
-are missing says which, and the others run. Ends with 1 where a part fails.
+There are five parts, each a separate program: the cost of another capture in larger lakes, the cost of one trace,
+captures of up to 1,000 ranks, work on several nodes of which one is killed, and the SQL on another engine. A part whose
+packages are missing names them, and the others run. Exits with 1 if a part fails.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ BEFORE = """
 | captures, one new | 1.8 | 2.1 | 8.8 | 81 |
 | captures, nothing to do | 0.9 | 1.8 | 8.2 | 78 |
 """
-"""As it was before cost was flat, on another machine: compare columns, not numbers."""
+"""Costs before they were independent of the lake's size, on another machine. Compare columns, not numbers."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A program `bench.NAME`. `folder`: it is given one to work in. `quick`: its words for a short run."""
+    """A program `bench.NAME`. `folder`: whether it needs a folder. `quick`: its arguments for a short run."""
 
     name: str
     title: str
@@ -48,7 +48,7 @@ PARTS = (
 
 
 def main() -> None:
-    """Run the parts and print what they print."""
+    """Run the parts and print their output."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="lakes are made here, and kept")
     parser.add_argument("--quick", action="store_true", help="small sizes: minutes")
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def ran(part: Part, folder: Path, quick: bool) -> bool:
-    """Run a part and print its tables; returns False where it fails, but not where it lacks a package."""
+    """Run a part and print its tables. Return False if it fails, but True if a package is missing."""
     print(f"\n## {part.title}\n", flush=True)
     module = f"bench.{part.name}"
     if importlib.util.find_spec(module) is None:
@@ -73,7 +73,7 @@ def ran(part: Part, folder: Path, quick: bool) -> bool:
     words = [str(folder / part.name)] if part.folder else []
     command = [sys.executable, "-m", module, *words, *(part.quick if quick else ())]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    lines: list[str] = []  # of a traceback: shown where it is no missing package
+    lines: list[str] = []  # lines of a traceback, which are printed unless a package is missing
     for line in process.stderr or ():
         if lines or line.startswith("Traceback"):
             lines.append(line)

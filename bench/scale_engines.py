@@ -1,8 +1,8 @@
 """Every SQL model on other engines, compared with DuckDB: `python -m bench.scale_engines [spark] [datafusion]`.
 
-The text is tried unchanged, carried over by sqlglot alone, and with pipelines/engines/spark/rules.py before; a model is equal where EXCEPT
-ALL is empty both ways, floats to 9 digits. Ends with 1 where a model of Spark's last line is not equal. Needs the extra
-`spark` and Java; an engine that is missing is left out, and that is said.
+The SQL is tried unchanged, translated by sqlglot alone, and translated after pipelines/engines/spark/rules.py. A model
+is equal if EXCEPT ALL is empty both ways, with floats compared to 9 digits. Exits with 1 if a model in Spark's last
+line is not equal. Needs the extra `spark` and Java. An engine that is missing is skipped with a message.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def _engine(name: str) -> str:
 
 
 def main() -> int:
-    """Print the table of each engine; 1 where Spark is not equal to DuckDB in the end."""
+    """Print the table of each engine. Return 1 if Spark's last line is not equal to DuckDB, else 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    # Not `choices`: before Python 3.12 they refuse that none is given.
+    # `choices` would reject an empty list before Python 3.12.
     parser.add_argument("engines", nargs="*", type=_engine, metavar="{spark,datafusion}")
     parser.add_argument("--traces", type=Path, default=TRACES, help="the folder of real traces")
     parser.add_argument("--quick", action="store_true", help="the last line of each engine only")
@@ -65,7 +65,7 @@ def main() -> int:
 
 
 def _tried(engine: str, folder: Path, models: list[Model], ways: list[str]) -> bool:
-    """Print an engine's table; returns whether all models are equal on its last line."""
+    """Print an engine's table. Return whether all models are equal in its last line."""
     try:
         make = _spark if engine == "spark" else _datafusion
         backend, runner = make()
@@ -101,7 +101,7 @@ def _datafusion() -> tuple[Any, Callable[[Any, Path, str | None], Run]]:
 
     try:
         return ibis.datafusion.connect(), on_datafusion
-    except TypeError as error:  # from 52 on, DataFusion calls an argument by another name than Ibis 12 does
+    except TypeError as error:  # since DataFusion 52, an argument has another name than in Ibis 12
         raise ImportError(
             f"Ibis does not fit this version of DataFusion: pip install 'datafusion<51' ({error})"
         ) from None

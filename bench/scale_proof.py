@@ -1,10 +1,12 @@
-"""The proof that work may be spread: two nodes of Ray, every unit submitted twice, one node killed with kill -9 midway.
+"""The proof that work can be distributed: two nodes of Ray, every unit submitted twice, one node killed midway.
+
+The node is killed with `kill -9`.
 
     python -m bench.scale_proof FOLDER [--store ducklake|folder] [--traces 96]
 
-Each trace must be there once, and all tables must be equal to those that one process makes of the same files, row by
-row, both ways. With `ducklake` the files are in an S3 server and the catalog in a Postgres of the proof's own (where
-this machine has them; else a folder lake is used, and the proof says so). Ends with 1 where anything differs.
+Each trace must exist once, and all tables must equal the tables that one process computes from the same files, row by
+row, both ways. With `ducklake`, the files are on an S3 server and the catalog in Postgres, both started for the proof.
+If this machine has neither, the proof prints a message and uses a folder lake. Exits with 1 if anything differs.
 """
 
 from __future__ import annotations
@@ -38,12 +40,12 @@ from pipelines.synthetic import CaptureSpec, write_capture
 from tests.engines.same import differences
 
 _RANKS = 8
-_UNITS = 12  # of files: enough of them to kill a node midway
+_UNITS = 12  # number of units of files, enough to kill a node midway
 _SMALL: dict[str, Any] = {"ranks": _RANKS, "steps": 2, "layers": 2, "ops_per_layer": 2}
 
 
 class Doubled:
-    """An engine that is given every unit twice, one right after the other: two nodes work on the same unit at once."""
+    """An engine that submits every unit twice in succession, so that two nodes work on the same unit concurrently."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine, self.slots, self.cpus = engine, engine.slots, engine.cpus
@@ -56,13 +58,13 @@ class Doubled:
         self.engine.__exit__(*how)
 
     def submit(self, units: Sequence[Any], work: Callable[[Any], Any]) -> Iterator[Done]:
-        """Yields twice as many results."""
+        """Submit each unit twice, and yield twice as many results."""
         return self.engine.submit([unit for unit in units for _ in range(2)], work)
 
 
 @contextmanager
 def two_nodes() -> Iterator[tuple[str, Callable[[], int]]]:
-    """Two nodes of one CPU on this machine; yields the cluster's address, and what kills one of them with kill -9."""
+    """Start two nodes of one CPU. Yield the cluster's address, and a function that kills one node with kill -9."""
     cluster, nodes = _ray_cluster(attempts=3)
     try:
         yield cluster.address, lambda: _kill([process.pid for _, process in nodes[0].live_processes()])
@@ -71,7 +73,10 @@ def two_nodes() -> Iterator[tuple[str, Callable[[], int]]]:
 
 
 def _ray_cluster(attempts: int) -> tuple[Any, list[Any]]:
-    """Ray gives a node 30 s to start, which a machine that does much else may exceed: then all of them are started again."""
+    """Start a Ray cluster and two nodes.
+
+    If a node does not start within Ray's limit of 30 s, because the machine is busy, restart all of them.
+    """
     from ray.cluster_utils import Cluster
 
     cluster = None
@@ -87,7 +92,7 @@ def _ray_cluster(attempts: int) -> tuple[Any, list[Any]]:
 
 
 def _kill(pids: Sequence[int]) -> int:
-    """Kill processes and all below them; returns how many."""
+    """Kill processes and all their descendants. Return their number."""
     tops = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
     processes = [process for top in tops for process in (*top.children(recursive=True), top)]
     for process in processes:
@@ -100,7 +105,7 @@ def _kill(pids: Sequence[int]) -> int:
 
 @contextmanager
 def store_at(kind: str, folder: Path) -> Iterator[str]:
-    """Yields the address of an empty store."""
+    """Yield the address of an empty store."""
     if kind == "folder":
         yield str(folder / "lake")
         return
@@ -120,7 +125,7 @@ def store_at(kind: str, folder: Path) -> Iterator[str]:
 
 
 def one_process(files: Sequence[Path], folder: Path) -> tuple[Lake, float]:
-    """The lake that one process makes, and its CPU seconds."""
+    """Return the lake that this process computes alone, and its CPU seconds."""
     before = _cpu()
     lake = Lake(folder / "reference")
     ingest(files, lake)
@@ -133,12 +138,12 @@ def _cpu() -> float:
 
 
 def spread(store: str, files: Sequence[Path], max_files: int) -> tuple[Followed, Followed]:
-    """Ingest and model on two nodes, of which one is killed when a third of the units is done; then the captures."""
+    """Ingest and compute on two nodes, of which one is killed when a third of the units is done, then the captures."""
     with two_nodes() as (address, kill), Doubled(open_engine("ray", address)) as engine:
         killed: list[int] = []
 
         def on_unit(so_far: Followed, done: Done) -> None:
-            # Units are counted once, and come twice.
+            # `n_units` counts each unit once, but each is done twice.
             if not killed and so_far.n_done * 3 >= so_far.n_units * 2:
                 killed.append(kill())
                 print(
@@ -147,7 +152,7 @@ def spread(store: str, files: Sequence[Path], max_files: int) -> tuple[Followed,
             if done.error:
                 print(f"  unit {done.unit.name}: {done.error}", flush=True)
 
-        with pytest.MonkeyPatch.context() as patch:  # units small enough to kill a node midway
+        with pytest.MonkeyPatch.context() as patch:  # make units small enough to kill a node midway
             patch.setattr("pipelines.engines.run.UNIT_FILES", max_files)
             patch.setattr("pipelines.engines.run.CAPTURES", 2)
             first = ingest_on(engine, store, files, on_unit=on_unit)
@@ -157,7 +162,7 @@ def spread(store: str, files: Sequence[Path], max_files: int) -> tuple[Followed,
 
 
 def compare(store: str, reference: Lake, n_traces: int) -> list[str]:
-    """Returns what is wrong; prints what was compared."""
+    """Compare the store with the reference and print the counts. Return the differences."""
     with (
         open_store(store).connect(locked=False) as con,
         FolderStore(reference.root).connect(locked=False) as reference_con,
@@ -174,7 +179,7 @@ def _row(con: duckdb.DuckDBPyConnection, query: str) -> tuple:
 
 
 def main() -> int:
-    """Do it; 1 where anything differs."""
+    """Run the proof. Return 1 if anything differs, else 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--store", choices=("ducklake", "folder"), default="ducklake")

@@ -1,7 +1,7 @@
-"""Captures of 8 to 1,000 ranks: CPU seconds and memory of every step, and whether the answers are right.
+"""Captures of 8 to 1,000 ranks: CPU seconds and memory of every step, and the answers next to the truth.
 
-`python -m bench.scale_ranks FOLDER [--ranks 8 64 256 1000]`. Each step is a process of its own. The captures
-have nested process groups, clocks that are off by up to 2 ms, and a straggler on one rank of one node.
+`python -m bench.scale_ranks FOLDER [--ranks 8 64 256 1000]`. Each step runs in a separate process. The captures have
+nested process groups, clock offsets of up to 2 ms, and a straggler on one rank of one node.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ RANKS = (8, 64, 256, 1000)
 
 @dataclass(frozen=True)
 class Cost:
-    """What a process took: CPU seconds with its children, and the peak of its memory in bytes."""
+    """Cost of a process: CPU seconds including its children, and peak memory in bytes."""
 
     cpu_s: float
     peak: int
@@ -89,7 +89,7 @@ def _capture_id(folder: Path) -> str:
 
 
 def cost_of(command: list[str], log: Path) -> Cost:
-    """Run a command, its output into `log`, and return what it took. Raises CalledProcessError where it fails."""
+    """Run a command with its output in `log`, and return its cost. Raises CalledProcessError if it fails."""
     with log.open("w") as out:
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
         _, status, used = os.wait4(process.pid, 0)
@@ -101,7 +101,7 @@ def cost_of(command: list[str], log: Path) -> Cost:
 
 
 def measured(folder: Path, ranks: int) -> dict[str, Cost]:
-    """Returns what each step of a capture took. The folder is made again."""
+    """Return the cost of each step of a capture. The folder is recreated."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     costs = {}
@@ -113,7 +113,7 @@ def measured(folder: Path, ranks: int) -> dict[str, Cost]:
 
 
 def answers(folder: Path) -> dict[str, Any]:
-    """Returns what the lake says beside what was planted."""
+    """Return the lake's answers, together with the planted truth."""
     import duckdb
 
     truth = json.loads((folder / "truth.json").read_text())
@@ -138,7 +138,7 @@ def answers(folder: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure and print the tables; with --step: do one step."""
+    """Measure and print the tables, or with --step run one step."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="captures and lakes are made here")
     parser.add_argument("--ranks", type=int, nargs="*", default=list(RANKS))

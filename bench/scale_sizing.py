@@ -1,6 +1,6 @@
-"""What one trace costs: CPU seconds to ingest and to compute all tables, and bytes in the lake, for two sizes of trace.
+"""Cost of one trace: CPU seconds to ingest and to compute all tables, and bytes in the lake, for two sizes of trace.
 
-`python -m bench.scale_sizing FOLDER [--mb 2 54]`. `make scale` prints it; docs/scaling.md calculates with it.
+`python -m bench.scale_sizing FOLDER [--mb 2 54]`. `make scale` prints the table, and docs/scaling.md uses its numbers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _A_DAY = 100_000
 
 
 def main() -> None:
-    """Measure and print the table; with --step: do one step."""
+    """Measure and print the table, or with --step run one step."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="traces and lakes are made here")
     parser.add_argument("--mb", type=float, nargs="*", default=[2.0, 54.0], help="sizes of a trace before gzip")

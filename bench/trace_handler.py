@@ -1,8 +1,9 @@
-"""Measure what `trace_handler` costs a training loop on the CPU, compared with an export by torch alone.
+"""The cost of `trace_handler` for a training loop on the CPU, compared with an export by torch alone.
 
 `python -m bench.trace_handler [--rounds 3] [--steps 100]`. A round trains for `--steps` steps with a handler that
-only exports, then with `trace_handler`. Each run profiles three steps after a third of its steps. The command prints medians
-over the rounds: the duration of the handler's call, and how much slower steps are while the trace is compressed and ingested.
+only exports, then with `trace_handler`. Each run profiles three steps after a third of its steps. The command prints
+medians over the rounds: the duration of the handler's call, and how much slower steps are while the trace is compressed
+and ingested.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tracelake.torch import trace_handler
 
 @dataclass(frozen=True)
 class Loop:
-    """Times of a loop, s: of the steps before profiling, of the handler's call, and of the steps after it."""
+    """Times of a training loop, s: the steps before profiling, the handler's call, and the steps after the call."""
 
     before: list[float]
     call: float
@@ -33,14 +34,15 @@ class Loop:
 
     @property
     def slower_percent(self) -> float:
-        """How much longer the median step is after the call than before profiling, in percent."""
+        """Return how much longer the median step is after the call than before profiling, in percent."""
         return 100 * (statistics.median(self.after) / statistics.median(self.before) - 1)
 
 
 def train(n_steps: int, handler: Callable[[Any], None], is_busy: Callable[[], bool]) -> Loop:
-    """Train a small model. Return the times of its steps.
+    """Train a small model, and return the times of its steps.
 
-    `after` has the steps after the handler's call that begin while `is_busy`, or all of these steps if none does.
+    `after` contains the steps that begin after the handler's call and while `is_busy()`. If no step begins while
+    `is_busy()`, it contains all steps after the call.
     """
     model = torch.nn.Sequential(*(torch.nn.Linear(512, 512) for _ in range(8)))
     optimizer = torch.optim.Adam(model.parameters())
@@ -70,7 +72,10 @@ def train(n_steps: int, handler: Callable[[Any], None], is_busy: Callable[[], bo
 
 
 def measure(n_steps: int, folder: Path) -> tuple[Loop, Loop, float]:
-    """Return the loop with torch's export, that with the handler, and the CPU seconds of the handler's process."""
+    """Train with torch's export, then with the handler. Return both loops, and the CPU seconds of child processes.
+
+    The handler's process is the only child of the second loop.
+    """
     plain = train(n_steps, lambda profiler: profiler.export_chrome_trace(str(folder / "plain.json")), lambda: False)
     handler = trace_handler(folder / "lake", job="bench")
     children = resource.getrusage(resource.RUSAGE_CHILDREN)

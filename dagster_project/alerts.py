@@ -17,12 +17,12 @@ from pipelines.runs.store import Store, open_store
 
 WEBHOOK, FORMAT = "TRACELAKE_WEBHOOK", "TRACELAKE_WEBHOOK_FORMAT"
 _SECONDS = 300
-_BUDGET_SECONDS = 20.0  # for posting; Dagster gives up a tick after 60 s, and its cursor with it
+_BUDGET_SECONDS = 20.0  # for posting. Dagster aborts a tick after 60 s, and its cursor is lost.
 _TRIES, _WAIT_SECONDS = 3, 5.0
 
 
 class Posted(NamedTuple):
-    """Keys of all findings posted so far, the number posted now, and why not all: a post failed, or time was up."""
+    """Keys of all findings posted so far, the number posted now, and why some were not posted ("" if all were)."""
 
     keys: set[str]
     posted: int
@@ -40,7 +40,8 @@ def notify_new(store: Store, posted_keys: set[str] | None, url: str, form: str =
     if posted_keys is None:
         posted_keys = {key for key, finding in finding_by_key.items() if finding.kind == "rejected"}
     lake, until = store.lake, time.monotonic() + _BUDGET_SECONDS
-    # In a lake of an older version, findings about captures only seem to be gone until a run computes this table.
+    # In a lake of an older version, findings about captures seem to have disappeared until a run computes
+    # capture_summary.
     is_read = lake is None or not lake.batches("captures") or bool(lake.batches("capture_summary"))
     keys = posted_keys & finding_by_key.keys() if is_read else set(posted_keys)
     new_keys = [key for key in finding_by_key if key not in posted_keys]
@@ -52,7 +53,7 @@ def notify_new(store: Store, posted_keys: set[str] | None, url: str, form: str =
         try:
             post(url, finding_by_key[key], form)
             keys.add(key)
-        except MessageRefused as error:  # perhaps each time, so it must not hold up the others
+        except MessageRefused as error:  # may recur at every tick, so it must not block the other findings
             failed = str(error)
         except NotificationFailed as error:
             failed = str(error)
@@ -61,7 +62,7 @@ def notify_new(store: Store, posted_keys: set[str] | None, url: str, form: str =
 
 
 def alert_sensors(lake_path: str = "") -> list[dg.SensorDefinition]:
-    """Return a sensor of new findings and one of failed runs. Both do nothing if TRACELAKE_WEBHOOK is unset."""
+    """Return the sensors of new findings and of failed runs. Both do nothing if TRACELAKE_WEBHOOK is unset."""
 
     @dg.sensor(
         name="tell_findings",
@@ -74,7 +75,7 @@ def alert_sensors(lake_path: str = "") -> list[dg.SensorDefinition]:
         if not url:
             return dg.SkipReason(f"{WEBHOOK} is not set")
         store = open_store(lake_address(lake_path))
-        if is_empty(store):  # whatever is rejected from now on is new
+        if is_empty(store):  # so that files rejected from now on are new findings
             return dg.SensorResult(skip_reason="there are no traces yet", cursor=context.cursor or "[]")
         posted_keys = None if context.cursor is None else set(json.loads(context.cursor))
         result = notify_new(store, posted_keys, url, form)

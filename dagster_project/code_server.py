@@ -1,8 +1,8 @@
 """Dagster's code server, except that the process of a run is forked from a preloaded process.
 
-Dagster starts a new Python for each run, which imports Dagster and the definitions before the first step. That takes 4 CPU
-seconds. The fork server of Python's standard library imports them once. Starting and ending runs and detecting killed ones
-remain Dagster's.
+Dagster starts a new Python for each run, which imports Dagster and the definitions before the first step. That takes 4
+CPU seconds. The fork server of Python's standard library imports them once. Dagster still starts and ends runs and
+detects killed ones.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ForkingServer(server.DagsterApiServer):
 def main() -> None:
     """Run `dagster api grpc` with its options, as `python -m dagster_project.code_server`.
 
-    Runs are its children, so those of an earlier code server have ended.
+    Runs are children of the code server, so runs of an earlier code server have ended. Mark them as failed first.
     """
     from dagster_project.runs_in_progress import fail_lost
 

@@ -52,7 +52,7 @@ def definitions(lake_path: str = "") -> dg.Definitions:
         sensors=[trace_file_sensor(lake_path), old_runs_sensor(lake_path), *alert_sensors(lake_path)],
         schedules=[daily_schedule(lake_path)],
         resources={"lake": LakeResource(path=lake_path), "store": StoreResource(path=lake_path)},
-        # One process per step would cost 4 to 10 s each; the work is parallel inside DuckDB.
+        # One process per step would cost 4 to 10 s each. The work is parallel inside DuckDB.
         executor=dg.in_process_executor,
     )
 

@@ -1,4 +1,4 @@
-"""The whole job in this process, for `make demo`: no daemon or logs, and callbacks for a progress bar.
+"""The whole job in this process, for `make demo`, without daemon and logs, and with callbacks for a progress bar.
 
 The run is in the history that `tracelake ui` shows for the lake.
 """

@@ -1,4 +1,4 @@
-"""The jobs: everything from the inbox on, the same on an engine, models only, schedules, retention and compaction."""
+"""The jobs: the whole pipeline (in Dagster or on an engine), models only, schedules, retention, compaction."""
 
 import dagster as dg
 
@@ -10,7 +10,7 @@ from assets.upkeep import merge_batches, retire_batches
 # Runs with this tag run one at a time (see dagster.yaml).
 WRITES = {"tracelake/writes": "lake"}
 
-# Overlays and schedules need a lake in a folder. For another one definitions.py leaves out their assets.
+# Overlays and schedules need a lake in a folder. For a lake at an address, definitions.py omits their assets.
 _OF_TRACES = dg.AssetSelection.all() - dg.AssetSelection.assets(schedule_runs)
 ingest_and_analyse = dg.define_asset_job(
     "ingest_and_analyse",
@@ -37,7 +37,7 @@ schedule_benchmark = dg.define_asset_job(
     tags=WRITES,
 )
 def retention() -> None:
-    """One step."""
+    """Run the step that retires batches."""
     retire_batches()
 
 
@@ -46,7 +46,7 @@ def retention() -> None:
     tags=WRITES,
 )
 def ingest_on_engine() -> None:
-    """Captures after all traces."""
+    """Compute the tables of captures after those of all traces."""
     capture_units(ingest_units())
 
 
@@ -55,5 +55,5 @@ def ingest_on_engine() -> None:
     tags=WRITES,
 )
 def compaction() -> None:
-    """One step."""
+    """Run the step that merges batches."""
     merge_batches()

@@ -1,4 +1,7 @@
-"""Deletion of old runs from Dagster's storage, with events and logs. At 4 MB per run it would grow by 10 GB a day."""
+"""Deletion of old runs from Dagster's storage, with events and logs.
+
+At 4 MB per run, the storage would grow by 10 GB a day.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ _BUDGET_SECONDS = 20.0
 def delete_old_runs(
     instance: dg.DagsterInstance, keep_days: float = _DAYS, keep_runs: int = _RUNS, now: datetime | None = None
 ) -> int:
-    """Delete finished runs beyond the newest `keep_runs`, and those older than `keep_days`. Return the number deleted.
+    """Delete finished runs beyond the newest `keep_runs` or older than `keep_days`. Return the number of deleted runs.
 
     One call deletes at most 100 runs beyond `keep_runs` and stops after 20 s. The newest run stays, because it shows whether
     the last run failed. Raise ValueError if `keep_runs` is less than 1 or `keep_days` is not positive.
@@ -77,7 +80,8 @@ def old_runs_sensor(lake_path: str) -> dg.SensorDefinition:
         try:
             days, runs = float(os.environ.get(KEEP_DAYS) or _DAYS), int(os.environ.get(KEEP_RUNS) or _RUNS)
             n = delete_old_runs(context.instance, days, runs)
-            # Without its disk the watched folder is empty or gone, and later all of its files would be read once more.
+            # If its disk is not mounted, the watched folder is empty or missing. Forgetting its files would cause a
+            # re-read later.
             if inbox_files() or not os.environ.get(INBOX):
                 forget_missing(Lake(lake_folder(lake_path)))
         except (OSError, ValueError, OverflowError) as error:

@@ -1,6 +1,7 @@
-"""Module whose import loads everything that a run needs. Processes of runs are forked after importing it: see code_server.py.
+"""Module whose import loads everything that a run needs.
 
-Nothing here may start a thread, or open a file, a database or a connection, because forked processes would share it.
+Processes of runs are forked after the import (see code_server.py). So nothing here may start a thread, or open a file,
+a database or a connection, because the forked processes would share it.
 """
 
 import gc
@@ -31,4 +32,4 @@ def load() -> None:
 with suppress(Exception):  # the run does the same and reports the error
     load()
 gc.collect()
-gc.freeze()  # so that collecting garbage in a copy does not copy all of this
+gc.freeze()  # so that garbage collection in a forked process does not copy these pages

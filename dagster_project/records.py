@@ -1,9 +1,9 @@
 """Dagster's SQLite storage, except that the event files stay open between events.
 
-Dagster opens and closes the file for every event, and closing flushes it to the disk. On a busy disk, that takes 50 ms for each of
-the several hundred events of a run, which is most of the time of a small run. Here the two or three files in use stay open, and a
-commit is not flushed. A power cut may lose the last seconds of a run's log, but a killed process loses nothing. The file format is
-Dagster's, so a DAGSTER_HOME may switch between the two storages.
+Dagster opens and closes the file for every event, and closing flushes it to the disk. On a busy disk, a flush takes 50
+ms. A run has several hundred events, so flushes take most of the time of a small run. Here the two or three files in
+use stay open, and a commit is not flushed. A power cut may lose the last seconds of a run's log, but a killed process
+loses nothing. The file format is Dagster's, so a DAGSTER_HOME can switch between the two storages.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.pool import StaticPool
 
 _MOST_OPEN = 4
-"""Maximum number of open files: one of all runs, and one for each run in progress or open in the UI."""
+"""Maximum number of open files: one for all runs together, and one for each run in progress or open in the UI."""
 
 
 class EventLog(SqliteEventLogStorage):

@@ -9,14 +9,15 @@ from pipelines.runs.store import Store, open_store
 
 
 def _tag(context: dg.InitResourceContext) -> None:
-    """Tag the run with the process that works on it, so that `fail_lost` knows a live run from a killed one."""
+    """Tag the run with its process, so that `fail_lost` can distinguish a live run from a killed one."""
     if context.instance and context.run_id:
         context.instance.add_run_tags(context.run_id, {PROCESS_TAG: this_process()})
 
 
 class LakeResource(dg.ConfigurableResource[Lake]):
-    """The lake in folder `path`; without one, that in TRACELAKE_LAKE, or `./lake`; for an address, the folder of what is
-    Dagster's own. Holds nothing open.
+    """The lake in folder `path`, by default the folder in TRACELAKE_LAKE, or `./lake`. It keeps no file open.
+
+    If the lake is at an address, the folder contains only Dagster's own files (see `lake_folder`).
     """
 
     path: str = ""
@@ -28,7 +29,7 @@ class LakeResource(dg.ConfigurableResource[Lake]):
 
 
 class StoreResource(dg.ConfigurableResource[Store]):
-    """The lake at `path`, a folder or an address; without one, that in TRACELAKE_LAKE, or `./lake`. Holds nothing open."""
+    """The lake at `path` (a folder or an address), by default TRACELAKE_LAKE, or `./lake`. It keeps no file open."""
 
     path: str = ""
 

@@ -12,11 +12,14 @@ from assets.metadata import LEFT_OUT_TAG, PROCESS_TAG
 from assets.results import CHECKS
 from pipelines.base.processes import is_alive
 
-# Limit from leaving the queue to the first step. From then on, a tag of the run names its process.
+# Time limit between leaving the queue and the first step. From then on, a tag of the run names its process.
 START_SECONDS = 600
 PARTITION_TAG = "dagster/partition"
 PURPOSE_TAG = "tracelake/for"
-"""Tag of a run that computes what a purpose needs (TRACELAKE_FOR), and nothing else. For it, that is the whole job."""
+"""Tag of a run that computes only the tables that a purpose needs (TRACELAKE_FOR).
+
+It counts as a run of the whole job.
+"""
 _LAST_RUNS = 50
 
 
@@ -45,7 +48,7 @@ def _why_dead(instance: dg.DagsterInstance, record: dg.RunRecord, now: datetime)
 def _process(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str | None:
     """Return the process that works on a run, or None before it has begun.
 
-    Until then, a run that was re-executed has the tags of its parent, which Dagster copies.
+    Before that, a re-executed run has its parent's tag, because Dagster copies tags.
     """
     process = run.tags.get(PROCESS_TAG)
     parent = instance.get_run_by_id(run.parent_run_id) if process and run.parent_run_id else None
@@ -75,7 +78,7 @@ def failed_last(instance: dg.DagsterInstance, job: str) -> list[dg.RunRecord]:
 def _did_the_rest(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
     """Return whether every step succeeded except the checks, which found a missing trace.
 
-    The tag does not suffice, because Dagster copies it to a run that is re-executed.
+    LEFT_OUT_TAG alone does not prove it, because Dagster copies tags to a re-executed run.
     """
     if LEFT_OUT_TAG not in run.tags:
         return False
@@ -89,7 +92,7 @@ def _ended(record: dg.RunRecord) -> float:
 
 def fail_lost(instance: dg.DagsterInstance, before: float) -> None:
     """Mark runs of an earlier code server as failed: not updated since `before` (s since 1970), and without a process."""
-    for record in instance.get_run_records(dg.RunsFilter(statuses=IN_PROGRESS_RUN_STATUSES)):  # not of the queue
+    for record in instance.get_run_records(dg.RunsFilter(statuses=IN_PROGRESS_RUN_STATUSES)):  # excludes queued runs
         process = _process(instance, record.dagster_run)
         if record.update_timestamp.timestamp() < before and not (process and is_alive(process)):
             instance.report_run_failed(record.dagster_run, "the code server that started it has ended")

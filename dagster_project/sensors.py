@@ -45,11 +45,11 @@ MAX_FILES = 1000
 FIRST_WAIT_SECONDS = 30.0
 LONGEST_WAIT_SECONDS = 3600.0
 MAX_REPEATS = 3
-"""How often a day whose newest run failed is rerun. After that, the user must intervene."""
+"""Maximum number of reruns of a day whose newest run failed. After that, the user must intervene."""
 REPEAT_TAG = "tracelake/repeat"
 SIGNS_OF_LIFE = tuple(dg.AssetKey(name) for name in (MARK, REJECTS, "fleet_today"))
-"""Assets that `daily` writes if there is nothing to do: those with a freshness policy, and `rejects`."""
-_ASKED, _NOTHING = "asked", "{}"  # key of the cursor for the name of the list of requested files; an empty cursor
+"""Assets that `daily` writes if there is nothing to do: the assets with a freshness policy, and `rejects`."""
+_ASKED, _NOTHING = "asked", "{}"  # the cursor's key for the name of the list of requested files, and an empty cursor
 _NOT_THERE = (OSError, ValueError, duckdb.Error, sqlite3.Error, StoreError)
 
 
@@ -78,7 +78,7 @@ class _Tick:
     lake: Lake
     waiting: dict[Path, str]
     asked: dict[str, Asked]
-    assets: list[dg.AssetKey] | None  # of a run; None for all
+    assets: list[dg.AssetKey] | None  # that a run computes; None for all
     remarks: list[str] = field(default_factory=list)
     is_lost: bool = False  # the list of earlier requests is missing or damaged
 
@@ -149,7 +149,7 @@ def _answer(context: dg.SensorEvaluationContext, tick: _Tick, now: float) -> dg.
     instance = _instance(context)
     if instance and (runs := under_way(instance, ingest_and_analyse.name, datetime.fromtimestamp(now, UTC))):
         return _skipped(tick, f"run {runs[0].run_id} is in progress, {len(tick.waiting)} files wait")
-    # A run of waiting files also computes what a failed run of today left, but not what one of an earlier day left.
+    # A run for waiting files also computes the tables that a failed run of today left, but not those of an earlier day.
     repeat = _repeated(instance, now, tick.assets, except_day=today() if tick.waiting else "") if instance else None
     if repeat:
         return dg.SensorResult(run_requests=[repeat], cursor=context.cursor if tick.waiting else _NOTHING)
@@ -166,7 +166,8 @@ def _answer(context: dg.SensorEvaluationContext, tick: _Tick, now: float) -> dg.
 def _asking(tick: _Tick, due: list[Path], now: float) -> dg.SensorResult:
     states = {path: tick.waiting[path] for path in due}
     max_tries = max(tick.tries(path) for path in due)
-    # Dagster starts no second run with the same key. If earlier requests are lost, the key may be used, so append the time.
+    # Dagster starts no second run with the same key. If earlier requests are lost, the key may be in use, so append the
+    # time.
     key = f"{batch_hash(states)}-{max_tries}" + (f"-{now:.0f}" if tick.is_lost else "")
     run = dg.RunRequest(
         run_key=key,
@@ -205,7 +206,7 @@ def _repeated(
         # A day before the lake's first batch is not a partition.
         if run.tags[PARTITION_TAG] == except_day or not DAYS.has_partition_key(run.tags[PARTITION_TAG]):
             continue
-        # Dagster starts no second run with the same key, also if the first was cancelled.
+        # Dagster starts no second run with the same key, even if the first was cancelled.
         times, key = int(run.tags.get(REPEAT_TAG, "0")), f"repeat-{run.run_id}"
         if instance.get_run_records(dg.RunsFilter(tags={RUN_KEY_TAG: key}), limit=1):
             continue
@@ -222,7 +223,7 @@ def _repeated(
 
 
 def _is_of(run: dg.DagsterRun, assets: list[dg.AssetKey] | None) -> bool:
-    """Return whether a run computes no asset but these."""
+    """Return whether a run computes only these assets."""
     return run.asset_selection is not None and run.asset_selection <= {*(assets or ())}
 
 
@@ -280,10 +281,10 @@ def daily_schedule(lake_path: str = "", job: Any = ingest_and_analyse) -> dg.Sch
 
     @dg.schedule(name="daily", job=job, cron_schedule="30 0 * * *", execution_timezone="UTC")
     def daily(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | list[dg.RunRequest]:
-        """Once a day what the sensor did not take, whether or not it is on, and rejected files once more.
+        """Request the daily run, which ingests rejected files and files that the sensor did not request.
 
-        An earlier day whose newest run failed is rerun, too. If there is nothing of that, the run only says so: it writes
-        `traces`, `rejects` and `fleet_today`.
+        The sensor may be on or off. An earlier day whose newest run failed is rerun, too. If there is nothing to do,
+        the run only proves that the schedule is alive: it writes `traces`, `rejects` and `fleet_today`.
         """
         day, instance = f"{context.scheduled_execution_time:%Y-%m-%d}", _instance(context)
         key = f"daily-{day}"
@@ -300,8 +301,8 @@ def daily_schedule(lake_path: str = "", job: Any = ingest_and_analyse) -> dg.Sch
 def _is_all_done(instance: dg.DagsterInstance | None, lake_path: str) -> bool:
     """Return whether the whole job would have nothing to do.
 
-    That holds if the watched folder is not away, no file waits, no file was rejected, no day's newest run failed, and all
-    committed batches are published.
+    That is true if the watched folder is available, no file waits, no file was rejected, no day's newest run failed,
+    and all committed batches are published.
     """
     try:
         if instance is None or is_inbox_away() or failed_last(instance, ingest_and_analyse.name):

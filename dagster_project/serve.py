@@ -1,8 +1,8 @@
 """The Dagster UI, its daemon and their code server on one lake, as `tracelake ui` runs them.
 
-The web server is guarded, and all of them stop with this process. If they got the definitions as a module, Dagster's web server and
-daemon would each load them in their own server, and the daemon in a new server every minute. Each load takes 4 to 5 CPU seconds. So
-both use one code server (code_server.py), as under `dagster dev`.
+The web server is guarded, and all of them stop with this process. If the definitions were passed as a module, the web
+server and the daemon would each load them in their own server, the daemon in a new one every minute. Each load takes 4
+to 5 CPU seconds. So both use one code server (code_server.py), as under `dagster dev`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def prepare(home: Path) -> None:
     alembic_version already exists".
     """
     home.mkdir(parents=True, exist_ok=True)
-    with (home / ".preparing").open("w") as lock:  # if two `tracelake ui` share a lake, the second waits
+    with (home / ".preparing").open("w") as lock:  # if two processes of `tracelake ui` share a lake, the second waits
         fcntl.flock(lock, fcntl.LOCK_EX)
         settings = home / "dagster.yaml"
         if not settings.exists():

@@ -1,4 +1,4 @@
-"""Protection of Dagster's web server: only its own pages and programs on this machine may use it.
+"""Protection of Dagster's web server, which only its own pages and programs on this machine may use.
 
 Dagster's server executes mutations by plain GET and answers to any host name. So any page open in a browser on this machine could
 start and delete runs, by a link, a form, or a host name that resolves to 127.0.0.1.

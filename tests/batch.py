@@ -1,4 +1,7 @@
-"""The traces of a file's tests in one connection: the models run once for all of them, when a test first looks at one."""
+"""One connection with the traces of all tests of a file.
+
+The models run once for all traces, when a test first needs them.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,11 @@ from tests.harness import answer_shown, connect_all, only
 
 Trace = list[dict[str, Any]] | dict[str, Any] | Path
 _BY_WINDOW = {"window_no": "critical_path_windows", "trace_profile_id": "_profiles"}
-"""Columns by which tables name a window or a trace, and the tables of these."""
+"""Columns that name a window or a trace, each with the table to which the column refers."""
 
 
 class Batch:
-    """Traces by name, each with its windows, and these tables of them, with what the model `steps_of` reads."""
+    """Named traces with their windows, the tables `tables` of them, and the tables that the model `steps_of` reads."""
 
     def __init__(self, *tables: str, steps_of: str = "") -> None:
         models = load_catalog().models
@@ -34,7 +37,7 @@ class Batch:
         self._annotations: dict[Hashable, tuple[str, ...]] = {}
 
     def add(self, name: Hashable, trace: Trace, *annotations: str) -> None:
-        """Add a trace with one window per annotation; "" and no annotation ask for the whole trace."""
+        """Add a trace with one window per annotation. The annotation "" means the whole trace, as do no annotations."""
         assert name not in self._traces, name
         self._traces[name], self._annotations[name] = trace, annotations or ("",)
 
@@ -43,20 +46,23 @@ class Batch:
             self.add(name, trace, *annotations)
 
     def append(self, trace: Trace, *annotations: str) -> int:
-        """Add a trace whose name is its number, and return that."""
+        """Add a trace whose name is its number, and return the number."""
         number = len(self._traces)
         self.add(number, trace, *annotations)
         return number
 
     def show(self, name: Hashable, annotation: str | None = None) -> duckdb.DuckDBPyConnection:
-        """The connection, whose tables show this trace until another is shown; its first window, or the one named."""
+        """Return the connection, whose tables show only this trace until the next call.
+
+        `annotation` selects a window; the default is the first.
+        """
         window = self.window(name, annotation)
         con, _ = self._computed
         only(con, window.trace_id, self._of_traces, window.window_id)
         return con
 
     def rows(self, name: Hashable, query: str) -> list[tuple[Any, ...]]:
-        """The rows of a query that sees only this trace."""
+        """Return the rows of a query that sees only this trace."""
         return self.show(name).execute(query).fetchall()
 
     def window(self, name: Hashable, annotation: str | None = None) -> WindowRequest:
@@ -64,11 +70,11 @@ class Batch:
         return windows[name, self._annotations[name][0] if annotation is None else annotation]
 
     def answer(self, name: Hashable, annotation: str | None = None) -> PathAnswer:
-        """The answer about the window, from the tables ANSWERED."""
+        """Return the answer about the window, from the tables ANSWERED."""
         return answer_shown(self.show(name, annotation))
 
     def show_step(self, step: str, name: Hashable, annotation: str | None = None) -> duckdb.DuckDBPyConnection:
-        """As `show`, with a step (CTE) of the model `steps_of` as a table of that name."""
+        """Show a trace as `show` does, and create the step (CTE) `step` of `steps_of` as a table with its name."""
         con = self.show(name, annotation)
         con.execute(f"CREATE OR REPLACE TEMP TABLE {step} AS {self._steps}\n)\nFROM {step}")
         return con

@@ -1,4 +1,4 @@
-"""Shared fixtures: where the reference material is, and a connection in which models run on rows written in the test."""
+"""Shared fixtures: the folder of reference material, and a connection in which models run on a test's rows."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.dry_run import types_of_tables
 from tests.effort import ALL_STEPS, SEED, SHARE, SLOW, shares
 
-# A shell starts what runs in its background with interrupts ignored, and so would be the programs that tests interrupt.
+# A shell starts background jobs with SIGINT ignored. Programs that tests interrupt would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Nothing of what collection makes is garbage: to look for some in it takes an eighth of its CPU time, in each worker.
+# Collection creates no garbage, but a garbage collector that runs then takes an eighth of its CPU time in each worker.
 gc.disable()
-# Times are of the machine, not of the code: it may be shared.
+# No deadline, because the machine may be shared, so run times depend on other processes.
 hypothesis.settings.register_profile("tracelake", deadline=None)
 hypothesis.settings.load_profile("tracelake")
-# Tests run side by side: threads of torch's operators would wait for each other, and spin meanwhile.
+# Tests run in parallel. The threads of torch's operators would wait for each other, and spin while they wait.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# Tests start a hundred processes. Without bytecode files each of them would compile what it imports of the project.
+# Tests start a hundred processes. Without bytecode files each process would compile the project's modules that it
+# imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 _MISSING = extras.missing()
@@ -36,19 +37,19 @@ SHARED = Path(os.environ.get("TRACELAKE_SHARED", Path(__file__).resolve().parent
 
 
 def pytest_report_header() -> str:
-    """What decides which tests, and which steps of them, a run has; given again, it has the same."""
+    """Return the settings that decide which tests and steps a run has. The same settings repeat the run."""
     return f"SEED={SEED} SLOW={os.environ.get('SLOW') or '0'} STEPS={'all' if ALL_STEPS else 'few'}"
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """What is remembered of the models' texts is made before there are workers, each of which would make it (4 CPU s)."""
+    """Fill the cache of the models' texts before workers start, which would each compute it (4 CPU s)."""
     if getattr(session.config.option, "numprocesses", 0) and not hasattr(session.config, "workerinput"):
         types_of_tables(load_catalog())
 
 
-@pytest.hookimpl(tryfirst=True)  # before `-k` takes some out: a test's share depends on those beside it
+@pytest.hookimpl(tryfirst=True)  # before `-k` deselects tests, because a test's share depends on the other tests
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Slow tests run with SLOW=1, in their share, or where `-m` asks for them."""
+    """Skip slow tests unless SLOW=1 is set, the test is in this run's share, or `-m` is used."""
     if SLOW or config.option.markexpr:
         return
     slow = {item.nodeid: (item, mark) for item in items if (mark := item.get_closest_marker("slow"))}
@@ -59,7 +60,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _skip_without_extra() -> Generator[None, object, object]:
-    """A test that needs an extra which is not installed here, and says so, skips with the sentence."""
+    """Skip a test that raises MissingExtra for an extra that is not installed here.
+
+    The error's sentence is the reason.
+    """
     try:
         return (yield)
     except extras.MissingExtra as error:
@@ -70,7 +74,7 @@ def _skip_without_extra() -> Generator[None, object, object]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
-    """Tests of DuckLake skip where DuckDB's extensions are not installed; one without the mark fails there."""
+    """Skip tests of DuckLake if DuckDB's extensions are not installed. A test without the mark fails there."""
     for mark in item.iter_markers("ducklake"):
         from tests.runs.store.conftest import need_extensions
 
@@ -84,7 +88,7 @@ def pytest_runtest_call() -> Generator[None, object, object]:
 
 
 def pytest_collection_finish() -> None:
-    """Imported modules stay until the end: looking for garbage in them takes up to a twentieth of the CPU time."""
+    """Exempt imported modules from garbage collection, which would spend a twentieth of the CPU time on them."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
@@ -93,7 +97,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder of real traces and reference outputs beside the checkout."""
+    """Return the folder of real traces and reference outputs next to the checkout."""
     if not (SHARED / "traces").is_dir():
         pytest.skip(f"reference material is not there: {SHARED}")
     return SHARED
@@ -101,6 +105,6 @@ def shared() -> Path:
 
 @pytest.fixture(autouse=True)
 def _as_a_command_begins() -> None:
-    """A process runs one command at a time, which begins without the caveats of others."""
+    """Start each test without caveats of earlier tests, as a process that runs one command does."""
     if caveats := sys.modules.get("pipelines.faces.cli.caveats"):
         caveats.begin()

@@ -1,8 +1,8 @@
-"""How much the tests do: what is read of the environment, and what chooses among tests, examples and steps.
+"""How much the tests do: the settings in the environment, and the choice of tests, examples and steps.
 
-`SLOW=1`: every slow test, and every example of the random tests. `SLOW=3/60`: of the slow tests the third of sixty shares, as
-in CI. `STEPS=all`: tests that kill a process do it at each step, as in `make attack`; otherwise at a few that `SEED`
-chooses. The head of each run tells its seed.
+`SLOW=1`: every slow test, and every example of the random tests. `SLOW=3/60`: the third of sixty shares of the slow
+tests, as in CI. `STEPS=all`: tests that kill a process kill it at each step, as in `make attack`; otherwise at a few
+steps that `SEED` chooses. The header of each run prints its seed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hypothesis.strategies import SearchStrategy, lists
 
 
 def asked(text: str) -> tuple[bool, tuple[int, int] | None]:
-    """What `SLOW` says: whether all is run, and otherwise which share of how many. Raises UsageError."""
+    """Parse `SLOW`: whether all tests run, and otherwise the share and the number of shares. Raise UsageError."""
     if text in ("", "0", "1"):
         return text == "1", None
     match = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", text)
@@ -30,15 +30,15 @@ def asked(text: str) -> tuple[bool, tuple[int, int] | None]:
 
 
 SLOW, SHARE = asked(os.environ.get("SLOW", ""))
-"""Whether everything is run, at its full size; which share of the slow tests."""
+"""Whether all tests run at full size, and which share of the slow tests runs."""
 
-# Workers of a run take the seed of the process that starts them.
+# Workers of a run inherit the seed of the process that starts them.
 SEED = int(os.environ.setdefault("SEED", str(random.randrange(10_000))))
 
 ALL_STEPS = os.environ.get("STEPS") == "all"
 
 LARGE = 150_000
-"""Bytes, packed: real traces from here on are slow, and smaller ones of every kind remain."""
+"""Compressed size in bytes from which a real trace counts as slow. Smaller traces of every kind remain."""
 
 
 LARGE_TRACES = (
@@ -48,21 +48,24 @@ LARGE_TRACES = (
     "mi300_qwen",
     "v100_ns_absolute",
 )
-"""Those of them that tests name, but for two that always run: h100_qwen (inference), mi300_rccl_metadata (training)."""
+"""The large traces that tests name, without two that always run.
+
+These are h100_qwen (inference) and mi300_rccl_metadata (training).
+"""
 
 
 def slow_if(is_slow: bool) -> list[pytest.MarkDecorator]:
-    """The marks of a parameter."""
+    """Return the marks of a parameter."""
     return [pytest.mark.slow] if is_slow else []
 
 
 def named(names: Iterable[str]) -> list[Any]:
-    """Parameters of a test on real traces that it names: it is slow on large ones."""
+    """Return parameters for a test on these real traces. Large ones are slow."""
     return [pytest.param(name, marks=slow_if(name in LARGE_TRACES)) for name in names]
 
 
 def first_of(values: Iterable[Any], n: int) -> list[Any]:
-    """Parameters of a test: it is slow on all but the first n."""
+    """Return parameters for a test, of which all but the first n are slow."""
     params = [value if isinstance(value, ParameterSet) else pytest.param(*_as_tuple(value)) for value in values]
     return [
         *params[:n],
@@ -75,11 +78,13 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
 
 
 def shares(tests: Mapping[str, str | None], n: int) -> dict[str, int]:
-    """Which of n shares each slow test is in, from 1 on, by its id (`file::name`); `tests` has what each is together with.
+    """Return the share (1 to n) of each slow test, by its id (`file::name`).
 
-    The tests of a file take turns, so that each share has some of it; which begins is a matter of the file's name. So a test
-    stays in its share whatever happens to other files. Tests that are marked with one name, `slow(together="spark")`, are in
-    one share: what is set up for them takes longer than they do.
+    `tests` maps an id to its `together`, or None.
+
+    The tests of a file take turns, so that each share has some of them. The file's name decides which share is first,
+    so a test stays in its share when other files change. Tests that are marked with one name, `slow(together="spark")`,
+    are in one share, because their setup takes longer than the tests.
     """
     share_of: dict[str, int] = {}
     seen: dict[str, int] = {}
@@ -91,16 +96,18 @@ def shares(tests: Mapping[str, str | None], n: int) -> dict[str, int]:
 
 
 def steps(n: int, few: int = 1) -> list[int]:
-    """At which of the steps 1 to n a test kills: with STEPS=all at each, else at a few that the seed chooses.
+    """Return the steps, of 1 to n, at which a test kills.
 
-    With SLOW=1 at twice as many.
+    With STEPS=all these are all steps, else a few that the seed chooses.
+
+    With SLOW=1 they are twice as many.
     """
     few = min(few * 2 if SLOW else few, n)
     return list(range(1, n + 1)) if ALL_STEPS else sorted(random.Random(SEED).sample(range(1, n + 1), few))
 
 
 def examples(full: int) -> int:
-    """How many examples a hypothesis test tries: `full` of them with SLOW=1, else an eighth, but no fewer than 5."""
+    """Return how many examples a hypothesis test tries: `full` with SLOW=1, else an eighth, at least min(5, full)."""
     return full if SLOW else max(full // 8, min(full, 5))
 
 
@@ -109,9 +116,9 @@ def _quarter(full: int) -> int:
 
 
 LISTS = 3 if SLOW else 2
-"""How many lists a test tries that takes its examples from `at_once`: the first is of the simplest there are."""
+"""How many lists a test tries that takes its examples from `at_once`. The first list has the simplest examples."""
 
 
 def at_once(strategy: SearchStrategy[Any], full: int) -> SearchStrategy[list[Any]]:
-    """A quarter of `full` examples in one list, for tests where a hundred small traces cost little more than one."""
+    """Put a quarter of `full` examples into one list, because a hundred small traces cost little more than one."""
     return lists(strategy, min_size=_quarter(full), max_size=_quarter(full))

@@ -1,4 +1,4 @@
-"""A GPU in place of torch.cuda, for what runs on CUDA only. Nothing takes time on it but what says so."""
+"""A stand-in for the GPU of torch.cuda, for code that only runs on CUDA. Only `sleep` takes time on it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 
 class FakeGpu:
-    """`now_ms`: its clock, which the test, `sleep` or `launch` moves. `n_waits`: how often the host waited for it.
+    """A GPU. `now_ms`: its clock, which the test, `sleep` or `launch` moves. `n_waits`: how often the host waited for it.
 
     `host_ms`: the host's clock. Work begins when the host has launched it and the work before it is done.
     """
@@ -21,11 +21,11 @@ class FakeGpu:
         self.now_ms = self.host_ms = 0.0
         self.n_waits = self.n_sleeps = 0
         self.is_idle, self.is_capturing = True, False
-        self.current: Any = None  # what torch.cuda.set_device was called with
+        self.current: Any = None  # the argument of torch.cuda.set_device
         self.stream = FakeStream()
 
     def sleep(self, cycles: int) -> None:
-        """Two million cycles a ms. The first call finds the clock at half its rate."""
+        """Occupy the device for one ms per two million cycles. During the first call the GPU runs at half its rate."""
         self.launch(0, cycles / (2e6 if self.n_sleeps else 1e6))
         self.n_sleeps += 1
 
@@ -35,7 +35,7 @@ class FakeGpu:
         self.now_ms = self.reached_ms() + takes_ms
 
     def reached_ms(self) -> float:
-        """When the device has done all that the host has launched by now."""
+        """Return the time when the device has done all that the host has launched by now."""
         return max(self.now_ms, self.host_ms)
 
     def wait(self, device: Any = None) -> None:
@@ -44,7 +44,7 @@ class FakeGpu:
 
 
 class FakeStream:
-    """A stream that notes what it waits for."""
+    """A stream that records the streams for which it waits."""
 
     def __init__(self, device: Any = None) -> None:
         self.waited_for: list[Any] = []
@@ -58,7 +58,7 @@ class FakeStream:
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
-    """torch.cuda with one GPU."""
+    """Replace torch.cuda by one fake GPU, and return the GPU."""
     gpu = FakeGpu()
 
     class Event:

@@ -1,4 +1,4 @@
-"""Run models on a handful of events: input rows and expected rows stand on one screen in each test."""
+"""Helpers that run models on a few events, so that input rows and expected rows fit on one screen in each test."""
 
 from __future__ import annotations
 
@@ -33,35 +33,35 @@ ANSWERED = (
     ),
     *("_path_bounds", "_edges", "_edge_counts", "_node_counts", "edge_types"),
 )
-"""What the answer to a request for a path is made of; the last is the same for all."""
+"""The tables of the answer to a request for a path. The last table is the same for all requests."""
 
 
 def x(cat: str, name: str, ts: float, dur: float, tid: Any = 1, pid: Any = 100, **args: Any) -> dict[str, Any]:
-    """A complete event; `args` spells blanks as underscores only where the key has none: pass `**{"External id": 1}`."""
+    """Return a complete event. `args` are its arguments by name; pass a key with a blank as `**{"External id": 1}`."""
     return {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": dur, "args": args}
 
 
 def op(name: str, ts: float, dur: float, tid: Any = 1) -> dict[str, Any]:
-    """A CPU operator."""
+    """Return a CPU operator."""
     return x("cpu_op", name, ts, dur, tid)
 
 
 def call(name: str, ts: float, dur: float, correlation: int, tid: Any = 1, cat: str = "cuda_runtime") -> dict[str, Any]:
-    """A runtime call with a correlation id."""
+    """Return a runtime call with a correlation id."""
     return x(cat, name, ts, dur, tid, correlation=correlation)
 
 
 def kernel(
     name: str, ts: float, dur: float, correlation: int, stream: int = 7, device: int = 0, cat: str = "kernel"
 ) -> dict[str, Any]:
-    """A piece of GPU work."""
+    """Return a GPU activity: a kernel, memcpy or memset."""
     return x(cat, name, ts, dur, stream, device, correlation=correlation, stream=stream, device=device)
 
 
 def launched(
     start: float, gpu: tuple[float, float], number: int, name: str = "gemm", **where: Any
 ) -> list[dict[str, Any]]:
-    """A call of 5 us, and when its kernel starts and how long it takes."""
+    """Return a call of 5 us and its kernel. `gpu`: the kernel's start and duration, us."""
     return [call("cudaLaunchKernel", start, 5, number), kernel(name, *gpu, number, **where)]
 
 
@@ -73,20 +73,21 @@ def without(event: dict[str, Any], key: str) -> dict[str, Any]:
 def sync(
     name: str, ts: float, dur: float, correlation: int, stream: int = -1, device: int = 0, **args: Any
 ) -> dict[str, Any]:
-    """The GPU's record of a wait (category cuda_sync)."""
+    """Return the GPU's record of a wait (category cuda_sync)."""
     return x("cuda_sync", name, ts, dur, stream, device, correlation=correlation, stream=stream, device=device, **args)
 
 
 @cache
 def _instance() -> duckdb.DuckDBPyConnection:
-    # One thread: tests run beside each other, and to share out a handful of rows takes longer than to read them.
+    # One thread, because tests run in parallel, and distributing a few rows takes longer than reading them.
     return database.connect(config={"threads": 1})
 
 
 def memory() -> duckdb.DuckDBPyConnection:
-    """An empty database in memory, of one instance of DuckDB: to start one for each test takes 11 ms of CPU, this 0.3.
+    """Return a connection to an empty database in memory, in an instance of DuckDB that all tests of a process share.
 
-    Settings are the instance's, so a test that changes some, or breaks its database, starts its own.
+    Starting an instance for each test takes 11 ms of CPU, this takes 0.3 ms. Settings belong to the instance, so a test
+    that changes settings, or breaks its database, starts a separate instance.
     """
     con, name = _instance().cursor(), f"test_{next(_NUMBERS)}"
     con.execute(f"ATTACH ':memory:' AS {name}; USE {name}")
@@ -95,7 +96,10 @@ def memory() -> duckdb.DuckDBPyConnection:
 
 
 def connect(trace: list[dict] | dict | Path, *requests: WindowRequest) -> tuple[duckdb.DuckDBPyConnection, str]:
-    """A connection with the trace's tables and its windows asked for (the whole trace in `default` without requests)."""
+    """Return a connection with the trace's tables and its requested windows, and its id.
+
+    Without requests the window is the whole trace in `default`.
+    """
     con, (trace_id,) = connect_all([trace])
     if requests:
         request_windows(con, list(requests))
@@ -103,12 +107,14 @@ def connect(trace: list[dict] | dict | Path, *requests: WindowRequest) -> tuple[
 
 
 def connect_all(traces: Iterable[list[dict] | dict | Path]) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
-    """One connection with many traces, and their ids in the order given; the whole of each is asked for in `default`.
+    """Return one connection with many traces, and their ids in the same order.
 
-    Models cost the same for one small trace and for a hundred: who has many runs them once, and looks at each by its id
-    (`only`). Traces that are equal are told apart by a number that is written into them.
+    The whole of each trace is requested in `default`.
+
+    Models take equally long for one small trace and for a hundred. A test with many traces runs them once, and selects
+    each trace by its id (`only`). A number that is written into equal traces distinguishes them.
     """
-    # One thread: tests run beside each other, and to share out a handful of rows takes longer than to read them.
+    # One thread, because tests run in parallel, and distributing a few rows takes longer than reading them.
     con, trace_ids, traces = database.connect(config={"threads": 1}), [], list(traces)
     tables = ("events", "traces", "findings") if len(traces) > 1 else ()
     with tempfile.TemporaryDirectory() as folder:
@@ -117,7 +123,7 @@ def connect_all(traces: Iterable[list[dict] | dict | Path]) -> tuple[duckdb.Duck
             if not isinstance(trace, Path):
                 document = {"traceEvents": trace} if isinstance(trace, list) else trace
                 path.write_text(json.dumps({**document, "number": number} if number else document))
-            trace_ids.append(load_trace(con, path).trace_id)  # which replaces the tables
+            trace_ids.append(load_trace(con, path).trace_id)  # replaces the tables
             for table in tables:
                 kept = f"INSERT INTO all_{table}" if number else f"CREATE TABLE all_{table} AS"
                 con.execute(f"{kept} FROM {table}")
@@ -128,7 +134,7 @@ def connect_all(traces: Iterable[list[dict] | dict | Path]) -> tuple[duckdb.Duck
 
 
 def only(con: duckdb.DuckDBPyConnection, trace_id: str, tables: Iterable[str], window_id: str | None = None) -> None:
-    """From now on these tables show the rows of one trace, or of one of its windows, whatever they call it."""
+    """Let these tables show only the rows of one trace, or of one of its windows, whichever columns identify it."""
     window = f"window_id = '{window_id}'" if window_id else "true"
     number = f"SELECT window_no FROM memory.main.critical_path_windows WHERE trace_id = '{trace_id}' AND {window}"
     number_of_trace = f"SELECT trace_profile_id FROM memory.main._profiles WHERE trace_id = '{trace_id}'"
@@ -142,19 +148,19 @@ def only(con: duckdb.DuckDBPyConnection, trace_id: str, tables: Iterable[str], w
 
 
 def create_step(con: duckdb.DuckDBPyConnection, model: str, step: str, *tables: str) -> None:
-    """Create a step (CTE) of a model as a table of that name, what the model reads, and these tables."""
+    """Create a step (CTE) of a model as a table with its name, the model's inputs, and these tables."""
     run_models(con, load_catalog(), [*load_catalog().models[model].dependencies, *tables])
     step_table(con, model, step)
 
 
 def step_table(con: duckdb.DuckDBPyConnection, model: str, step: str) -> None:
-    """Create a step (CTE) of a model as a table of that name, where what the model reads is there."""
+    """Create a step (CTE) of a model as a table with its name. The model's inputs must exist."""
     steps, _, _ = load_catalog().models[model].sql.partition("\n)\nSELECT")
     con.execute(f"CREATE TABLE {step} AS {steps}\n)\nFROM {step}")
 
 
 def each(traces: Iterable[list[dict] | dict | Path], *tables: str) -> Iterator[duckdb.DuckDBPyConnection]:
-    """The tables of each trace; the models run once over all of them."""
+    """Yield a connection that shows the tables of each trace in turn. The models run once over all traces."""
     con, trace_ids = connect_all(traces)
     run_models(con, load_catalog(), tables)
     for trace_id in trace_ids:
@@ -165,7 +171,10 @@ def each(traces: Iterable[list[dict] | dict | Path], *tables: str) -> Iterator[d
 def answers(
     traces: Iterable[list[dict] | dict | Path], profile: str = "default", **overrides: str
 ) -> Iterator[tuple[duckdb.DuckDBPyConnection, PathAnswer]]:
-    """The path of each trace as a whole, of all of them computed at once, and the tables while it is looked at."""
+    """Yield a connection that shows the tables of each trace in turn, and the path of the whole trace.
+
+    The models run once over all traces.
+    """
     con, trace_ids = connect_all(traces)
     windows = [WindowRequest(trace_id, profile=profile) for trace_id in trace_ids]
     request_windows(con, windows, {(profile, name): value for name, value in overrides.items()})
@@ -175,19 +184,22 @@ def answers(
 
 
 def answer_in(con: duckdb.DuckDBPyConnection, window: WindowRequest) -> PathAnswer:
-    """Of one of the windows whose tables (ANSWERED) are in `con`, which then show that one."""
+    """Return the answer about one of the windows whose tables (ANSWERED) are in `con`.
+
+    The tables then show only this window.
+    """
     only(con, window.trace_id, ANSWERED[:-1], window.window_id)
     return answer_shown(con)
 
 
 def answer_shown(con: duckdb.DuckDBPyConnection) -> PathAnswer:
-    """Of the only window that the tables (ANSWERED) show."""
+    """Return the answer about the only window that the tables (ANSWERED) show."""
     ((window_us,),) = con.execute("SELECT (path_end_ns - path_start_ns) / 1000 FROM critical_path_windows").fetchall()
     return _answer(con, window_us, with_path=True)
 
 
 def rows_of(trace: list[dict] | dict | Path, table: str, columns: str, order: str = "ALL") -> list[tuple]:
-    """Rows of a model over the trace."""
+    """Return rows of a model over the trace."""
     con, _ = connect(trace)
     run_models(con, load_catalog(), [table])
     return con.execute(f"SELECT {columns} FROM {table} ORDER BY {order}").fetchall()

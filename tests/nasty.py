@@ -1,4 +1,7 @@
-"""Names that act on what shows them, where they are not taken as text. One list for every surface."""
+"""Names that have an effect on the program that shows them, unless it treats them as text.
+
+All interfaces are tested with this list.
+"""
 
 from __future__ import annotations
 
@@ -56,10 +59,10 @@ PLAIN = ("void gemm<float, 3>(int*)", "été 核 \U0001f600", "a" * 300, " ", ".
 
 NASTY: tuple[str, ...] = (*MARKUP, *TERMINAL, *MARKDOWN, *HTML, *CSV, *SQL, *PLAIN)
 
-# What no terminal may be sent but where we mean it; newlines are the caller's.
+# Characters that may only be sent to a terminal on purpose. The caller handles newlines.
 RAW = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 
 def is_file_name(name: str) -> bool:
-    """Whether a file may be called so (most systems)."""
+    """Return whether most systems allow this file name."""
     return "/" not in name and "\0" not in name and name not in ("", ".", "..") and len(name.encode()) < 200

@@ -1,7 +1,7 @@
-"""Pages of docs/ whose code and commands run: each block is followed by what it prints, and a test compares.
+"""Pages of docs/ whose code and commands run. Each block is followed by its output, which a test compares.
 
-A `console` block holds `tracelake` commands, each behind `$ `; `name=$(tracelake … | tail -n 1 | tr -d '"')` keeps the
-last line of an answer, and later commands have it as `$name`. Behind `> /dev/null` nothing is shown.
+A `console` block contains `tracelake` commands, each after `$ `. `name=$(tracelake … | tail -n 1 | tr -d '"')` stores
+the last line of an answer, and later commands read it as `$name`. A command with `> /dev/null` shows no output.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ _KEPT = re.compile(r"(\w+)=\$\((.*) \| tail -n 1 \| tr -d '\"'\)", re.DOTALL)
 
 
 def ran(page: Path, names: dict[str, Any] | None = None) -> Iterator[tuple[re.Match[str], str]]:
-    """Each block with what it printed, in the current folder; TOML becomes the file scenarios.toml. Python's blocks share `names`."""
+    """Yield each block with its output, run in the current folder.
+
+    TOML is written to the file scenarios.toml. Python's blocks share `names`.
+    """
     text = page.read_text(encoding="utf-8")
     names = {} if names is None else names
     names["__name__"] = "page"
@@ -51,19 +54,19 @@ def ran(page: Path, names: dict[str, Any] | None = None) -> Iterator[tuple[re.Ma
 
 
 def answer(command: str, kept: dict[str, str]) -> str:
-    """What a command prints on a terminal WIDTH wide, without what changes from run to run."""
+    """Return the output of a command on a terminal WIDTH wide, without parts that differ between runs."""
     if keep := _KEPT.fullmatch(command):
         said = run(keep[2], kept)
         kept[keep[1]] = said.stdout.splitlines()[-1].replace('"', "")
         return said.stderr
     command, quiet, _ = command.partition(" > /dev/null")
     said = run(command, kept)
-    # ingest says how fast it was
+    # ingest prints its speed
     return "" if quiet or command.startswith("tracelake ingest") else said.stdout + said.stderr
 
 
 def run(command: str, kept: dict[str, str]) -> Result:
-    """What a command answers on a terminal WIDTH wide. It fails only with a reason."""
+    """Run a command on a terminal WIDTH wide, and return its result. A failure must have an error message."""
     program, *words = (
         re.sub(r"\$(\w+)", lambda name: kept[name[1]], word) for word in shlex.split(command.replace("\\\n", " "))
     )
@@ -75,7 +78,7 @@ def run(command: str, kept: dict[str, str]) -> Result:
 
 
 def blocks_of(page: Path, folder: Path) -> Blocks:
-    """The blocks of a page with what they printed in an empty folder."""
+    """Return the blocks of a page with their output in an empty folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr(console.out, "_width", WIDTH)
@@ -83,7 +86,7 @@ def blocks_of(page: Path, folder: Path) -> Blocks:
 
 
 def assert_shown(page: Path, blocks: Blocks) -> None:
-    """Every block printed what the page shows behind it, and no block is left out."""
+    """Check that every block printed the output that the page shows, and that no block is left out."""
     text = page.read_text(encoding="utf-8")
     for block, printed in blocks:
         assert printed == (block["shown"] or ""), f"the block in line {text.count(chr(10), 0, block.start()) + 1}"
@@ -92,13 +95,16 @@ def assert_shown(page: Path, blocks: Blocks) -> None:
 
 
 def assert_links(page: Path) -> None:
-    """Every link of a page to a file leads to one."""
+    """Check that every link of a page to a file leads to an existing file."""
     for target in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
         assert (DOCS / target).is_file(), target
 
 
 def rewrite(page: Path, pictures: dict[str, Path] | None = None) -> None:
-    """Put what the blocks print in their places; `pictures`: files that they write, and where these are kept."""
+    """Replace the output on the page by the blocks' output.
+
+    `pictures`: the files that they write, and where these are stored.
+    """
     text, parts, end = page.read_text(encoding="utf-8"), [], 0
     console.out.width = WIDTH
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):

@@ -22,7 +22,7 @@ def test_each_share_has_some_of_each_file() -> None:
         assert Counter(share for node, share in share_of.items() if f"/{file}." in node) == dict.fromkeys(
             range(1, 7), 2
         )
-    # Of files with one test each.
+    # Files with one test each are in different shares.
     assert len({share for node, share in share_of.items() if node.endswith("::test_0")}) > 1
 
 

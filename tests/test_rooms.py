@@ -1,6 +1,6 @@
-"""What imports what: no file imports itself through others, and no room imports one above it.
+"""Imports between modules: no file imports itself through others, and no package imports a higher one.
 
-Imports in functions and under TYPE_CHECKING count: they only hide a circle.
+Imports in functions and under TYPE_CHECKING count, because they only hide a cycle.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pipelines.models.sources import imported, module_names
 ROOT = Path(__file__).parents[1]
 TOPS = ("pipelines", "assets", "dagster_project")
 
-# From the bottom to the top: the folders of pipelines/, then what stands on them. A room may import rooms of the lines
-# above its own here, and nothing else.
+# From bottom to top: the folders of pipelines/, then the packages built on them. A package may only import packages
+# that come before it in this list.
 ROOMS = (
     "base",
     "record",
@@ -36,11 +36,11 @@ ROOMS = (
     "dagster_project",
 )
 MOST_FILES = 16
-"""In one folder, `__init__.py` aside: a reader who looks for a file reads their names."""
+"""Modules in one folder, without `__init__.py`. A reader who looks for a file reads all their names."""
 
 
 def imports(folders: list[Path]) -> nx.DiGraph:
-    """Module → modules of the same folders that it imports."""
+    """Return a graph from each module to the modules of the same folders that it imports."""
     names = {path: name for folder in folders for path, name in module_names(folder).items()}
     graph = nx.DiGraph()
     for path, name in names.items():
@@ -61,12 +61,12 @@ def room_of(module: str) -> str:
 
 
 def upward(graph: nx.DiGraph) -> list[tuple[str, str]]:
-    """Imports of another room that is not further down."""
+    """Return the imports of another package that is not lower."""
     level = {room: i for i, room in enumerate(ROOMS)}
     return sorted(
         (module, other)
         for module, other in graph.edges
-        if other != "pipelines"  # it holds the version only
+        if other != "pipelines"  # it only contains the version
         and room_of(module) != room_of(other)
         and level[room_of(other)] >= level[room_of(module)]
     )

@@ -1,4 +1,4 @@
-"""The public names of tracelake: `import tracelake`. What they are is in `pipelines`; nothing is loaded twice.
+"""The public names of tracelake (`import tracelake`), which are defined in `pipelines`. No module is loaded twice.
 
     from tracelake import Lake, TraceAnalysis, ingest, materialize, open_tables, publish
     from tracelake.hta import TraceAnalysis                     # for programs written for HTA
@@ -14,7 +14,7 @@ from importlib import import_module
 
 from pipelines import __version__
 
-TYPE_CHECKING = False  # typing's; importing typing takes 9 ms, in which a signal cannot be handled yet
+TYPE_CHECKING = False  # replaces typing's: importing typing takes 9 ms, in which signals are not handled yet
 if TYPE_CHECKING:
     from typing import Any
 

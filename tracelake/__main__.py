@@ -1,4 +1,4 @@
-"""`python -m tracelake`, and `tracelake`: the command line."""
+"""The command line, as `python -m tracelake` and `tracelake`."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ def _end(number: int, _: object) -> None:
     os._exit(128 + number)
 
 
-# Before anything else is imported: a signal during an import would print a traceback, or be swallowed there.
+# Before all other imports, because a signal during an import would print a traceback or be swallowed.
 for _number in (signal.SIGINT, signal.SIGTERM):
     if signal.getsignal(_number) is not signal.SIG_IGN:
         signal.signal(_number, _end)
@@ -17,7 +17,7 @@ from pipelines.base.stopping import listen  # noqa: E402
 
 
 def main() -> None:
-    """Run a command. Signals are heard before anything else is imported, which takes a tenth of a second."""
+    """Run a command. Signals are handled before the other imports, which take a tenth of a second."""
     listen()
     from pipelines.faces.cli.app import app
 

@@ -1,7 +1,7 @@
-"""For programs written for HTA: change the imports to `from tracelake.hta import …`, and nothing else.
+"""Drop-in replacement for HTA. A program written for HTA only needs to import `from tracelake.hta import …` instead.
 
-Critical paths equal HTA 0.6.1's to the edge and the digit (profile `hta`); the same names in `tracelake` use the profile
-`default`.
+Critical paths equal those of HTA 0.6.1 exactly, edge by edge (profile `hta`). The same names in `tracelake` use the
+profile `default`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The recorders of `pipelines.record` that a program starts itself; needs pyarrow, and torch for `record_spans` and `profiler_cost`.
+"""The recorders of `pipelines.record` that a program starts itself.
 
-Beside a program they are commands: `python -m pipelines.record.counters` and `python -m pipelines.record.stacks`.
+They need pyarrow. `record_spans` and `profiler_cost` also need torch. To record another process, use the commands
+`python -m pipelines.record.counters` and `python -m pipelines.record.stacks`.
 """
 
 from __future__ import annotations

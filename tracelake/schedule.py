@@ -1,4 +1,4 @@
-"""The public names of `pipelines.schedule`. Programs are still `python -m pipelines.schedule.run`."""
+"""The public names of `pipelines.schedule`. The program is still run as `python -m pipelines.schedule.run`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lake's tables on Spark: a session that computes as DuckDB does, and the tables in it. Needs `tracelake[spark]`."""
+"""A lake's tables on Spark, in a session that computes the same results as DuckDB. Needs `tracelake[spark]`."""
 
 from __future__ import annotations
 

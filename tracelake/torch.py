@@ -1,4 +1,4 @@
-"""tracelake in a training script: needs torch and tracelake.
+"""tracelake in a training script. Needs torch.
 
 from tracelake.torch import trace_handler, why
 

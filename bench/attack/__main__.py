@@ -1,4 +1,4 @@
-"""`python -m bench.attack`: every attack on a lake, and one table of what they saw. `make attack` is the middle size."""
+"""`python -m bench.attack`: run all attacks on a lake and print their results. `make attack` is the middle size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.table import Table
 
 from bench.attack.tally import Tally
 
-# How many files, kills, … (of the sensor: seconds) an attack tries: short, as a rule, long.
+# Number of tries of an attack (files, kills, …), for the sensor seconds: short, default, long.
 SIZES = {
     "files": (60, 1000, 10_000),
     "tools": (50, 1000, 10_000),
@@ -31,7 +31,7 @@ NOTES = 20
 
 
 def main() -> int:
-    """Run the attacks that are asked for; 1 where something was lost, silent or a traceback."""
+    """Run the requested attacks. Return 1 if anything was lost or silent, or raised a traceback, else 0."""
     options = _options()
     size = 0 if options.short else 2 if options.long else 1
     table = Table("attack", *("tried", "survived", "lost", "silent", "tracebacks", "CPU s"), title="attacks")
@@ -66,8 +66,8 @@ def _options() -> argparse.Namespace:
 
 
 def cpu_seconds() -> float:
-    """CPU seconds of this process and of all that it waited for, through the server that forks the attacked ones, too."""
-    from multiprocessing.forkserver import _forkserver  # its own children are not ours
+    """Return the CPU seconds of this process and its ended children, including the fork server and its children."""
+    from multiprocessing.forkserver import _forkserver  # the fork server's children are not children of this process
 
     used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     total = sum(usage.ru_utime + usage.ru_stime for usage in used)

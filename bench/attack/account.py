@@ -1,4 +1,7 @@
-"""What became of a mutated file, told by a parser that is not ours: is all of it there, or does a finding say what is not?"""
+"""The check of an ingested mutated file with an independent parser.
+
+Every value is in the rows, or a finding reports it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from typing import Any
 
 from pipelines.readers.kineto.numbers import LATEST_NS
 
-# These say something of the trace and not that something of the file is not there.
+# Findings about the trace, which do not mean that a part of the file is missing from the rows.
 _NO_LOSS = {"unmatched_begin", "unmatched_end", "negative_duration", "sub_nanosecond_time"}
 _COLUMNS = {"ph": "ph", "name": "name", "pid": "pid", "tid": "tid", "id": "flow_id", "bp": "bp", "s": "scope"}
 _NUMBERS = {"correlation": "correlation", "stream": "stream", "device": "device", "External id": "external_id"}
@@ -20,7 +23,7 @@ _KNOWN = {*_COLUMNS, "cat", "ts", "dur", "args"}
 
 
 class Object(dict[str, Any]):
-    """With its members as they stand, of which several may have the same key."""
+    """A JSON object that also keeps its members in order, including members with duplicate keys."""
 
     def __init__(self, members: list[tuple[str, Any]]) -> None:
         super().__init__(members)
@@ -28,9 +31,9 @@ class Object(dict[str, Any]):
 
 
 def silent_loss(data: bytes, rows: list[dict[str, Any]], findings: dict[str, int]) -> str:
-    """What the rows of a file that went in lack, or have otherwise, without a finding; "" where all is accounted for.
+    """Return which values are missing from or changed in an ingested file's rows without a finding, or "".
 
-    `rows`: its events in their order. `findings`: how often each was counted.
+    `rows`: its events in order. `findings`: the count of each finding.
     """
     n_findings = sum(n for check, n in findings.items() if check not in _NO_LOSS)
     document, flaw = _parsed(data)
@@ -43,7 +46,7 @@ def silent_loss(data: bytes, rows: list[dict[str, Any]], findings: dict[str, int
         return ""
     if len(rows) != len(events):
         return "" if n_findings else f"{len(events)} entries, {len(rows)} rows, and no finding"
-    # Times are relative to nothing where the file's base cannot be one, which a finding says.
+    # If the file's base time is unusable, which a finding reports, times are not shifted.
     shift = _shift(document)
     shift = 0 if findings.get("unusable_number") and abs(shift) > LATEST_NS else shift
     lost = [
@@ -58,15 +61,16 @@ def silent_loss(data: bytes, rows: list[dict[str, Any]], findings: dict[str, int
 
 
 def entries_of(data: bytes) -> int | None:
-    """How many entries the array has, where the file is a strict JSON document with one."""
+    """Return the number of entries of the event array, or None if the file is not strict JSON with such an array."""
     document, flaw = _parsed(data)
     events = document.get("traceEvents") if isinstance(document, dict) else document
     return len(events) if not flaw and isinstance(events, list) else None
 
 
 def _parsed(data: bytes) -> tuple[Any, str]:
-    """The document, or what keeps the file from being strict JSON with every key once. Text that should have been a name keeps
-    its keys as they stand, so that none is lost: that is compared with its row.
+    """Return (document, ""), or (None, reason) if the file is not strict JSON without duplicate keys.
+
+    In an event, an object instead of a text may have duplicate keys. They are compared with the row.
     """
     if data[:2] == b"\x1f\x8b":
         try:
@@ -82,7 +86,7 @@ def _parsed(data: bytes) -> tuple[Any, str]:
 
 
 def _has_twice(value: Any, kept: Collection[str] = ()) -> bool:
-    """`kept`: keys of an event whose values are text."""
+    """Return whether an object in `value` has duplicate keys, except below the keys in `kept`."""
     if isinstance(value, list):
         return any(_has_twice(item) for item in value)
     if not isinstance(value, Object):
@@ -110,11 +114,11 @@ def _shift(document: Any) -> int:
 
 
 def _lost(event: Any, row: dict[str, Any], shift: int) -> list[str]:
-    """What of an entry is not in its row."""
-    if event is None:  # an entry of nothing has nothing to lose
+    """Return the values of an entry that are not in its row."""
+    if event is None:  # null has no values
         return []
     if not isinstance(event, dict):
-        return [f"no object: {_short(event)}"]  # its row is empty: a finding must say so
+        return [f"no object: {_short(event)}"]  # the row is empty, so a finding must report it
     lost = []
     for key, column in _COLUMNS.items():
         value = event.get(key)
@@ -147,7 +151,7 @@ def _lost_times(event: dict[str, Any], row: dict[str, Any], shift: int) -> list[
 
 
 def _ns(value: Any) -> int | None:
-    """Nanoseconds of a time in microseconds, halves away from zero; None where it is none."""
+    """Return the nanoseconds of a time in microseconds, rounded half away from zero, or None if it is not a time."""
     if isinstance(value, bool) or not isinstance(value, int | Decimal | str):
         return None
     try:
@@ -179,7 +183,7 @@ def _read(text: str | None) -> Any:
 
 
 def _normal(value: Any) -> Any:
-    """Equal for equal JSON, however its numbers are written."""
+    """Return a value that is equal for equal JSON, independent of the notation of numbers."""
     if isinstance(value, Object):
         return sorted(((key, _normal(inner)) for key, inner in value.members), key=itemgetter(0))
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""One try: break a verb in the middle, look at what is visible, run it again, and compare with an unbroken run."""
+"""One try: interrupt a verb, check what is visible, run it again, and compare the lake with an uninterrupted run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bench.attack.verbs import Stage, missing, rows, wholeness
 
 
 def try_once(stage: Stage, strace: tuple[str, ...], tally: Tally) -> End:
-    """Count the try in the tally, with a note where it went wrong."""
+    """Interrupt the verb with `strace`, and count the try in the tally, with a note if it failed."""
     stage.reset()
     tally.tried += 1
     label = f"{stage.scene.name}: {strace[-1]}"
@@ -21,7 +21,7 @@ def try_once(stage: Stage, strace: tuple[str, ...], tally: Tally) -> End:
         return _went(tally, "lost", f"{label}: traces that were there are not", end)
     if (
         end.code == stage.scene.code and "error:" not in end.said and (seen := _differs(stage))
-    ):  # it says that all is well
+    ):  # the verb reported success
         return _went(tally, "silent", f"{label}: exit {end.code}, and {seen}", end)
     again = run(stage.scene.verb, stage.lake, stage.source)
     if again.has_traceback or again.code != stage.scene.code or "error:" in again.said:
@@ -36,7 +36,7 @@ def try_once(stage: Stage, strace: tuple[str, ...], tally: Tally) -> End:
 
 def _differs(stage: Stage) -> str | None:
     tables = rows(stage.lake)
-    # Nothing is asked of tables that the verb did not come to: they are computed when they are asked for.
+    # A table without rows counts as equal to a missing table.
     differing = [t for t in stage.wanted | tables if stage.wanted.get(t, []) != tables.get(t, [])]
     return f"{', '.join(differing)} differ" if differing else None
 

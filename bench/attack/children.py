@@ -1,4 +1,4 @@
-"""Verbs in processes of their own, under strace where asked: killed or failed at a system call of theirs."""
+"""Verbs in separate processes, optionally under strace, which kills them or fails one of their system calls."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ Verb = Callable[..., object]
 _SECONDS = 300
 ROOT = Path(__file__).parents[2]
 TRACELAKE = (sys.executable, "-m", "tracelake")
-"""The command, to be run in ROOT."""
+"""The command, which must run in ROOT."""
 
 
 @dataclass(frozen=True)
 class End:
-    """How a process ended: its exit status (negative: the signal), and what it wrote to stderr."""
+    """The end of a process: its exit status (negative: the signal), and its stderr."""
 
     code: int
     said: str
 
     @property
     def has_traceback(self) -> bool:
-        """It printed one: what a user must never see."""
+        """Return whether the process printed a traceback, which a user must never see."""
         return "Traceback (most recent call last)" in self.said
 
 
 def run(verb: Verb, *args: Any, strace: tuple[str, ...] = ()) -> End:
-    """Run `verb(*args)` in a child; with `strace`, attached with these options before it begins."""
+    """Run `verb(*args)` in a child process. With `strace`, attach strace with these options before the verb begins."""
     with tempfile.TemporaryDirectory() as folder:
         said = Path(folder, "stderr")
         ours, theirs = PROCESSES.Pipe()
@@ -60,13 +60,13 @@ def run(verb: Verb, *args: Any, strace: tuple[str, ...] = ()) -> End:
 
 
 def _child(gate: Connection, said: str, verb: Verb, args: tuple[Any, ...]) -> None:
-    """stdout goes nowhere, stderr into a file."""
+    """Run the verb when the gate opens, with stdout discarded and stderr in the file `said`."""
     handle = os.open(said, os.O_WRONLY | os.O_CREAT)
     os.dup2(handle, 2)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     gate.send("ready")
     gate.recv()
-    verb(*args)  # multiprocessing prints what is raised, with its traceback, and leaves with 1
+    verb(*args)  # multiprocessing prints the traceback of an exception, and exits with 1
 
 
 def _attach(pid: int, options: tuple[str, ...]) -> subprocess.Popen[str]:
@@ -82,7 +82,7 @@ def _attach(pid: int, options: tuple[str, ...]) -> subprocess.Popen[str]:
 
 @lru_cache
 def why_no_strace() -> str | None:
-    """Why processes cannot be traced here; None where they can."""
+    """Return why processes cannot be traced on this machine, or None if they can."""
     if not shutil.which("strace"):
         return "strace is not installed"
     try:
@@ -93,7 +93,10 @@ def why_no_strace() -> str | None:
 
 
 def calls_of(verb: Verb, *args: Any, calls: tuple[str, ...]) -> Counter[str]:
-    """How often a verb makes each of these system calls, in the thread that makes it most: strace counts so."""
+    """Return how often a verb makes each of these system calls, in the thread with the most calls.
+
+    strace also counts calls per thread.
+    """
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "log")
         end = run(verb, *args, strace=("-o", str(log), "-e", f"trace={','.join(calls)}"))
@@ -106,5 +109,5 @@ def calls_of(verb: Verb, *args: Any, calls: tuple[str, ...]) -> Counter[str]:
 
 
 def inject(call: str, what: str, when: str) -> tuple[str, ...]:
-    """The options with which strace kills (`signal=KILL`) or fails (`error=ENOSPC`) a call, counted in each thread."""
+    """Return strace's options that kill (`signal=KILL`) or fail (`error=ENOSPC`) a call, counted per thread."""
     return ("-o", os.devnull, "-e", f"trace={call}", "-e", f"inject={call}:{what}:when={when}")

@@ -1,4 +1,4 @@
-"""Run `compact` without a grace period while `materialize` runs: both must exit with 0, and no answer may change."""
+"""`compact` without a grace period while `materialize` runs. Both must exit with 0, and no answer may change."""
 
 from __future__ import annotations
 

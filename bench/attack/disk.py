@@ -9,7 +9,7 @@ CALLS = ("rename", "fsync", "fdatasync", "ftruncate", "mkdir", "pwrite64")
 
 
 def attack(n: int, seed: int) -> Tally:
-    """Fail n times, over all verbs."""
+    """Let calls of the verbs fail n times in total."""
     return at_calls("full and failing disks", CALLS, _how, n, seed)
 
 

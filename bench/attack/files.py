@@ -1,7 +1,7 @@
-"""Mutated trace files through ingestion and all models: each goes in whole, or says what is missing, or is rejected.
+"""Mutated trace files through ingestion and all models: each is ingested whole or with findings, or is rejected.
 
-`python -m bench.attack.files --n 200 --seed 1` prints the tally and a JSON line for each failure; `--only NUMBER` makes and
-tries that file alone. Every file is made from the seed and its number, so a failure is replayed without those before it.
+`python -m bench.attack.files --n 200 --seed 1` prints the tally and a JSON line for each failure. `--only NUMBER` tries
+only that file. Every file is generated from the seed and its number, so a failure can be replayed alone.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from pipelines.readers.ingest import ingest
 from pipelines.readers.inputs import TraceRow
 from pipelines.runs.materialize.run_order import materialize_all
 
-CHUNK = 40  # files that come in together: one bad file must not stop the others
-SECONDS = 60.0  # that files may take, and 2 for each; so small a one takes far less
+CHUNK = 40  # number of files that are ingested together, because one bad file must not stop the others
+SECONDS = 60.0  # time limit of a chunk, plus 2 s per file; such small files take far less
 _NO_SENTENCE = re.compile(r"^\W*$|Traceback|^\w+(Error|Exception)\b|^<")
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """A mutated file: its number under the seed, what was mutated, and where it lies."""
+    """A mutated file: its number under the seed, the kind of mutation, and its path."""
 
     number: int
     kind: str
@@ -51,7 +51,7 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Failure:
-    """What went wrong with a file. `outcome`: traceback or silent."""
+    """The failure of a file. `outcome`: traceback or silent."""
 
     seed: int
     number: int
@@ -61,13 +61,16 @@ class Failure:
 
 
 def attack(n: int, seed: int, *, models: bool = True) -> Tally:
-    """Try `n` mutated files; `models` computes all tables of what went in, too."""
+    """Try `n` mutated files. `models`: also compute all tables of the ingested files."""
     tally, _, _ = attacked(range(n), seed, models=models)
     return tally
 
 
 def attacked(numbers: Sequence[int], seed: int, *, models: bool = True) -> tuple[Tally, Counter[str], list[Failure]]:
-    """Try the files of these numbers: the tally, how many ended how (went in, rejected, traceback, silent), and failures."""
+    """Try the files with these numbers.
+
+    Return the tally, the number of files per outcome (went in, rejected, traceback, silent), and the failures.
+    """
     counts: Counter[str] = Counter()
     failures: list[Failure] = []
     for at in range(0, len(numbers), CHUNK):
@@ -92,7 +95,10 @@ def _written(folder: Path, seed: int, number: int) -> Mutant:
 
 
 def _outcomes(mutants: list[Mutant], folder: Path, models: bool) -> list[tuple[str, str]]:
-    """What became of each of the files, together in one lake; where that fails, by halves, so that it is known whose fault it is."""
+    """Return the outcome of each file, after ingesting all of them into one lake.
+
+    If that raises an exception, try each half, to find the file at fault.
+    """
     lake = Lake(folder / f"lake-{mutants[0].number}-{mutants[-1].number}")
     try:
         return _tried(mutants, lake, models)
@@ -108,7 +114,7 @@ def _outcomes(mutants: list[Mutant], folder: Path, models: bool) -> list[tuple[s
 
 
 def _tried(mutants: list[Mutant], lake: Lake, models: bool) -> list[tuple[str, str]]:
-    """What became of each; raises what ingestion, the models or publishing raise."""
+    """Return the outcome of each file. Exceptions of ingestion, the models and publishing pass through."""
     with _ended_after(SECONDS + 2 * len(mutants)):
         rows = {Path(row.path).name: row for row in ingest([mutant.path for mutant in mutants], lake).rows}
         if models and lake.exists:
@@ -133,7 +139,7 @@ def _outcome(
     if row.trace_id is None:
         return "silent", f"{row.status}, and it has no id"
     if row.trace_id not in events and f"trace {row.trace_id} was truncated" in superseded:
-        return "went in", ""  # another mutant of the same rank has all of it, which a row of rejects says
+        return "went in", ""  # another mutant of the same rank has all its events, as a row of rejects states
     if row.trace_id not in events and row.n_events:
         return "silent", f"{row.status}, and the lake has none of its events"
     why = silent_loss(mutant.path.read_bytes(), events.get(row.trace_id, []), findings.get(row.trace_id, {}))
@@ -141,14 +147,14 @@ def _outcome(
 
 
 def _superseded(lake: Lake) -> str:
-    """What `rejects` says, for the traces that gave way to better ones."""
+    """Return the reasons in `rejects`, which name the traces that better traces replaced."""
     files = [str(path) for path in table_files(lake.root, "rejects")]
     reasons = duckdb.read_parquet(files).select("reason").fetchall() if files else []
     return "\n".join(reason for (reason,) in reasons)
 
 
 def _events_and_findings(lake: Lake) -> tuple[dict[str, list[dict[str, Any]]], dict[str, dict[str, int]]]:
-    """The events of each trace in their order, and how often each finding was counted."""
+    """Return the events of each trace in order, and the count of each finding, by trace id."""
     events: dict[str, list[dict[str, Any]]] = {}
     findings: dict[str, dict[str, int]] = {}
     if not lake.batches():
@@ -165,7 +171,7 @@ def _events_and_findings(lake: Lake) -> tuple[dict[str, list[dict[str, Any]]], d
 
 @contextmanager
 def _ended_after(seconds: float) -> Iterator[None]:
-    """Raises TimeoutError, where signals can be had."""
+    """Raise TimeoutError after `seconds`, if the platform and the thread allow signals."""
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield
         return
@@ -189,7 +195,7 @@ def _last_line(error: BaseException) -> str:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Print the tally to stderr and a JSON line a failure to stdout; 1 where there is one."""
+    """Print the tally to stderr and a JSON line per failure to stdout. Return 1 if there is a failure, else 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--n", type=int, default=200, help="how many files")
     parser.add_argument("--seed", type=int, default=1)

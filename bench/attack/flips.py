@@ -1,7 +1,7 @@
-"""A lake whose files rot: bits flipped, files cut, overwritten, missing, or joined by ones that do not belong there.
+"""Damage to a lake's files: flipped bits, truncated, overwritten, missing and foreign files.
 
-Answers must be right, or refused with a sentence, or `tracelake check` must find the damage. If the layout version or the
-catalog is damaged, `tracelake check --repair` must restore the former answers.
+Answers must be correct, or refused with a sentence, or `tracelake check` must find the damage. If the layout version or
+the catalog is damaged, `tracelake check --repair` must restore the former answers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def attack(n: int, seed: int) -> Tally:
             what = damage(made.lake, choice)
             tally.tried += 1
             end = _looked(made, answers)
-            if end.has_traceback or end.code < 0:  # a signal: it crashed, or hung until it was killed
+            if end.has_traceback or end.code < 0:  # a signal: it crashed, or it hung and was killed
                 tally.tracebacks += 1
                 tally.notes.append(f"{what}: exit {end.code} {end.said.strip()[-200:]}")
             elif what.endswith(NOTES) and (why := _unmended(made, answers, wanted)):
@@ -58,7 +58,7 @@ def attack(n: int, seed: int) -> Tally:
 
 
 def damage(lake: Path, choice: random.Random) -> str:
-    """Do something to a file of the lake; what, in words."""
+    """Damage a random file of the lake. Return a description of the damage."""
     notes = [path for name in NOTES if (path := lake / name).exists()]
     files = sorted([*lake.glob("*/day=*/*.parquet"), lake / ANALYST, *notes])
     path = choice.choice(files)
@@ -81,7 +81,7 @@ def damage(lake: Path, choice: random.Random) -> str:
 
 
 def ask_all(lake: Path, source: Path, answers: Path | None = None) -> None:
-    """Ask for all of every table through the command line; the answers that were given go to a file, a line each."""
+    """Query all rows of every table through the command line. Write each answer as a line to the file `answers`."""
     import contextlib
     import io
 
@@ -96,7 +96,7 @@ def ask_all(lake: Path, source: Path, answers: Path | None = None) -> None:
 
 
 def check_finds(made: Stage) -> bool:
-    """`tracelake check` says that something is wrong. False where there is no such command yet."""
+    """Return whether `tracelake check` reports damage."""
     end = run(_check, made.lake)
     return end.code == 1 and not end.has_traceback
 
@@ -106,7 +106,7 @@ def _check(lake: Path, *words: str) -> None:
 
 
 def _unmended(made: Stage, answers: Path, wanted: dict[str, str]) -> str:
-    """Run `check --repair` if the answers changed. Return why they still differ, or "" if they do not."""
+    """Run `check --repair` if the answers changed. Return why they still differ, or "" if they are equal."""
     if _read(answers) == wanted:
         return ""
     repair = run(_check, made.lake, "--repair")

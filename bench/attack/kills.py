@@ -1,4 +1,4 @@
-"""Kills at system calls: SIGKILL as a verb makes its n-th rename, fsync, write, …, in Python, DuckDB or pyarrow."""
+"""Kills at system calls: SIGKILL when a verb makes its n-th rename, fsync, write, …, in Python, DuckDB or pyarrow."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from bench.attack.tally import Tally
 from bench.attack.verbs import SCENES, stage
 
 CALLS = ("rename", "fsync", "fdatasync", "ftruncate", "unlink", "unlinkat", "mkdir", "rmdir", "pwrite64", "openat")
-# As often as the others although there are many more of them: names are what makes things visible.
+# Rare calls get a higher weight than their share of all calls. Renames make files visible, so they are tried most.
 _WEIGHTS = {"rename": 6, "fsync": 4, "pwrite64": 4, "unlink": 3}
 
 
 def attack(n: int, seed: int) -> Tally:
-    """Kill n times, over all verbs."""
+    """Kill the verbs n times in total."""
     return at_calls("kills at system calls", CALLS, lambda _: ("signal=KILL", ""), n, seed)
 
 
 def at_calls(what: str, calls: tuple[str, ...], how, n: int, seed: int) -> Tally:
-    """Break n times at random calls; `how(choice)` gives what strace does and the tail of `when`."""
+    """Interrupt the verbs n times at random calls.
+
+    `how(choice)` returns strace's action and the suffix of its `when`.
+    """
     tally, choice = Tally(what), random.Random(seed)
     if why := why_no_strace():
         tally.notes.append(f"not tried: {why}")

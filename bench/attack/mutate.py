@@ -10,7 +10,7 @@ from typing import Any
 
 Path_ = tuple[str | int, ...]
 
-# Written into the text as they stand: json.dumps would write none of them so.
+# Inserted into the text verbatim, because json.dumps would not write them like this.
 _LITERALS = (
     *("1e999", "-1e999", "1E400", "1e-400", "-0", "-0.0", "0.1e1", "1e18", "1e19", "9" * 30, "1.0000000000000000000001"),
     *("9223372036854775807", "9223372036854775808", "-9223372036854775809", "18446744073709551.615"),
@@ -47,14 +47,14 @@ _OTHER = (b"1", b'"dup"', b"null", b"[]", b"{}", b'[{"ph":"X","name":"first","ts
 
 
 def made(seed: int, number: int) -> tuple[str, bytes]:
-    """The kind and content of mutated file `number` of a seed; each can be made alone."""
+    """Return the kind and content of mutated file `number` of a seed, independent of other files."""
     rng = random.Random(f"{seed}:{number}")
     kind = rng.choice(tuple(_KINDS))
     return kind, _KINDS[kind](rng)
 
 
 def good(rng: random.Random) -> dict[str, Any]:
-    """A small trace with something for every model: launches, a collective, steps, a wait, flows, begin and end events."""
+    """Return a small trace with input for every model: launches, a collective, steps, a wait, flows, B and E events."""
     start, n = rng.choice([0, 1000, 1000.25, 1_700_000_000_000_000.123]), rng.choice([2, 3, 6])
     events: list[dict[str, Any]] = [_x("user_annotation", "ProfilerStep#1", start, 10 * n + 20, 1, 2)]
     for i in range(n):
@@ -117,7 +117,7 @@ def _odd(rng: random.Random) -> Any:
 
 
 def _values(rng: random.Random) -> bytes:
-    """One to three values, mostly of events, become odd ones."""
+    """Return a file in which one to three values, mostly of events, are replaced with odd values."""
     document = good(rng)
     for _ in range(rng.choice([1, 1, 2, 3])):
         path = rng.choice([path for path in _walk(document) if path])
@@ -126,7 +126,7 @@ def _values(rng: random.Random) -> bytes:
 
 
 def _structure(rng: random.Random) -> bytes:
-    """Keys go, are renamed and stand twice; entries come, go and move; the array is another, or is all there is."""
+    """Return a file with removed, renamed and duplicate keys, inserted and copied entries, or another event array."""
     document: Any = good(rng)
     for _ in range(rng.choice([1, 1, 2, 4])):
         document = rng.choice((_renamed, _renamed, _inserted, _copied, _array))(rng, document)
@@ -182,14 +182,14 @@ def _text(rng: random.Random, document: Any) -> bytes:
 
 
 def _twice(rng: random.Random, text: bytes) -> bytes:
-    """A key stands twice, the first time with another value."""
+    """Return the text with a duplicate key, whose first occurrence has another value."""
     key = rng.choice(_TWICE)
     at = max(text.find(key, rng.randrange(len(text))), text.find(key))
     return text[:at] + key + b":" + rng.choice(_OTHER) + b"," + text[at:] if at >= 0 else text
 
 
 def _bytes(rng: random.Random) -> bytes:
-    """Bits flip; bytes go, come, repeat and change places; the end is missing, or something follows it."""
+    """Return a file with flipped bits or removed, inserted, repeated or replaced bytes, truncated or with a suffix."""
     text = bytearray(_text(rng, good(rng)))
     for _ in range(rng.choice([1, 1, 1, 2, 3, 8, 30])):
         if not text:
@@ -214,7 +214,7 @@ def _bytes(rng: random.Random) -> bytes:
 
 
 def _packed(rng: random.Random) -> bytes:
-    """A gzip file of any of the others, in members, packed twice, cut, damaged, with something behind it."""
+    """Return a gzip file of another mutation, in members, compressed twice, truncated, damaged or with a suffix."""
     inside = rng.choice((_bytes, _structure, lambda r: _text(r, good(r))))(rng)
     whole, choice = gzip.compress(inside, rng.choice([1, 9]), mtime=0), rng.random()
     if choice < 0.25:
@@ -246,7 +246,7 @@ def _nested(rng: random.Random) -> bytes:
 
 
 def _doubled(rng: random.Random) -> bytes:
-    """Return a file with duplicate rows: all rows or those of the GPU, at the same time or later."""
+    """Return a file with duplicate events: all events or only kernels, at the same time or later."""
     document = good(rng)
     events, later, only_gpu = document["traceEvents"], rng.choice([0, 0, 2, 1000]), rng.random() < 0.5
     again = [event for event in events if not only_gpu or event.get("cat") == "kernel"]

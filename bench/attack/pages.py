@@ -1,4 +1,4 @@
-"""Send a server partial requests, and requests for files of tables that are not computed."""
+"""Partial requests to a server, and requests for files of tables that are not computed."""
 
 from __future__ import annotations
 

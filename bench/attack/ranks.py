@@ -1,4 +1,4 @@
-"""Remove ranks from the folder of a capture: every answer must name the missing ranks."""
+"""Captures without some of their ranks. Every answer must name the missing ranks."""
 
 from __future__ import annotations
 

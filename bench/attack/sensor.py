@@ -1,4 +1,4 @@
-"""The sensor with poison in the stream and runs that are killed: every file ends once, in `traces` or in `rejects`."""
+"""The sensor with invalid files in its inbox and killed runs. Every file must end up once, in `traces` or `rejects`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ROUNDS_TO_END = 15
 
 
 class Live:
-    """A sensor, its folder and its lake; the clock runs ahead, so that nobody waits for the next tick."""
+    """A sensor, its inbox and its lake. The clock is set ahead at each tick, so the next tick need not wait."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.inbox, self.lake = folder / "in", Lake(folder / "lake")
@@ -40,11 +40,11 @@ class Live:
         self.sensor = trace_file_sensor(str(self.lake.root))
         self.cursor: str | None = None
         self.ahead = 0.0
-        self.dropped: dict[Path, bool] = {}  # each with whether it is a trace
+        self.dropped: dict[Path, bool] = {}  # path → whether the file is a trace
         self.reason = ""
 
     def drop(self) -> None:
-        """One more file, every third of them poison."""
+        """Add another file to the inbox. Every third file is invalid, or kills the run that ingests it."""
         n = len(self.dropped)
         path = self.inbox / f"job{n % 3}" / f"rank{n}.json"
         path.parent.mkdir(exist_ok=True)
@@ -76,7 +76,7 @@ class Live:
         return path
 
     def tick(self) -> list[dg.RunRequest]:
-        """What the sensor asks for."""
+        """Evaluate the sensor, and return its run requests."""
         context = dg.build_sensor_context(instance=self.instance, cursor=self.cursor)
         ahead = patch.object(sensors.time, "time", lambda: time.time_ns() / 1e9 + self.ahead)
         with ahead, patch.dict(os.environ, {INBOX: str(self.inbox)}):
@@ -90,7 +90,7 @@ class Live:
         return list(answer.run_requests or [])
 
     def work(self, request: dg.RunRequest, kill: bool) -> None:
-        """Do a run, or kill it on the way."""
+        """Execute a run, or kill it partway."""
         asked = json.dumps({"run_config": request.run_config, "partition_key": request.partition_key})
         command = [sys.executable, "-m", "tests.dagster.dying", "run", self.lake.root, asked]
         pipe = subprocess.PIPE
@@ -101,18 +101,18 @@ class Live:
         run.communicate()
 
     def column(self, table: str) -> list[str]:
-        """The paths in a table."""
+        """Return the paths in a table."""
         files = [str(path) for path in table_files(self.lake.root, table)]
         return [row[0] for row in duckdb.read_parquet(files).select("path").fetchall()] if files else []
 
     def reasons(self) -> dict[str, str]:
-        """Why files were rejected, by path."""
+        """Return the reasons of rejected files, by path."""
         files = [str(path) for path in table_files(self.lake.root, "rejects")]
         return dict(duckdb.read_parquet(files).select("path", "reason").fetchall()) if files else {}
 
 
 def attack(n: int, seed: int) -> Tally:
-    """For n seconds files fall in and runs are killed; then what is left is taken in, and all is accounted for."""
+    """Add files and kill runs for n seconds. Then ingest the remaining files, and account for all files."""
     tally = Tally("files past the live sensor")
     with tempfile.TemporaryDirectory() as folder:
         live = Live(Path(folder), seed)
@@ -124,7 +124,7 @@ def attack(n: int, seed: int) -> Tally:
                 live.drop()
             try:
                 requests = live.tick()
-            except Exception as error:  # whatever a tick raises is what is looked for
+            except Exception as error:  # any exception of a tick is a failure
                 tally.tracebacks += 1
                 tally.notes.append(f"a tick raised {type(error).__name__}: {error}")
                 break

@@ -1,6 +1,7 @@
-"""Ctrl-C and SIGTERM at random moments of commands: each stops within 2 s, leaves no temporary file and blames no trace.
+"""Ctrl-C and SIGTERM at random moments of commands.
 
-Every tenth is run again and must finish.
+Each command must stop within 2 s, leave no temporary file, and record no trace as failed. Every tenth command is run
+again and must finish.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _SPEC = CaptureSpec(ranks=1, steps=60, layers=8, ops_per_layer=6, seed=3)
 
 @dataclass(frozen=True)
 class World:
-    """A file, a lake that has it and no tables, and how long each command takes there."""
+    """A trace file, a lake with this trace but without tables, and the commands to stop."""
 
     folder: Path
     trace: Path
@@ -40,11 +41,11 @@ class World:
 
     @property
     def temporary(self) -> Path:
-        """The TMPDIR of the commands that are stopped."""
+        """Return the TMPDIR of the stopped commands."""
         return self.folder / "tmp"
 
     def commands(self, lake: Path) -> dict[str, list[str]]:
-        """The commands that are stopped, by name, on a lake of their own."""
+        """Return the commands to stop by name, each on `lake`."""
         said = {
             "materialize": ["materialize"],
             "ingest": ["ingest", str(self.trace)],
@@ -56,7 +57,7 @@ class World:
 
 def attack(n: int, seed: int, limit_s: float = LIMIT_S) -> Tally:
     """Stop n commands, each of which must end within `limit_s`."""
-    # What a shell starts in the background ignores it, and so does all that starts there.
+    # A process that a shell starts in the background ignores SIGINT, and so do its children.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     tally, choice = Tally("stops at random moments"), random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
@@ -70,7 +71,7 @@ def attack(n: int, seed: int, limit_s: float = LIMIT_S) -> Tally:
 
 
 def prepared(folder: Path) -> World:
-    """Make the world in a folder."""
+    """Create the trace and the lake in a folder."""
     (rank,) = write_capture(_SPEC, folder / "in").ranks
     world = World(folder, rank.path)
     world.temporary.mkdir()
@@ -81,7 +82,7 @@ def prepared(folder: Path) -> World:
 def stop_once(
     world: World, name: str, number: int, at: float, tally: Tally, limit_s: float, *, is_repeated: bool
 ) -> None:
-    """Stop a command `at` seconds after it began, in a lake of its own. If `is_repeated`, then run it to its end."""
+    """Stop a command `at` seconds after its start, in a separate lake. If `is_repeated`, then run it to its end."""
     lake = _lake(world, name)
     words = world.commands(lake)[name]
     process = subprocess.Popen(
@@ -122,7 +123,7 @@ def stop_once(
 
 
 def _why_unfinished(words: list[str], lake: Path) -> str:
-    """Run a stopped command to its end, and return what is wrong then: nothing, as a rule."""
+    """Run a stopped command to its end. Return the problem, or "" if there is none."""
     again = _run(words)
     rows = _run(["sql", "SELECT count(*) AS n FROM kernels", "--lake", str(lake), "--format", "json"])
     if again.returncode or not json.loads(rows.stdout)[0]["n"] or Lake(lake).broken(["kernels"]):

@@ -1,4 +1,4 @@
-"""What one kind of attack saw: one row of the table that `make attack` prints."""
+"""Result of one kind of attack, a row of the table that `make attack` prints."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Tally:
-    """Counts of one attack; an attack is passed when `lost`, `silent` and `tracebacks` are all 0."""
+    """Counts of one attack, which passes if `lost`, `silent` and `tracebacks` are all 0."""
 
-    what: str  # what was attacked, as the table names it: "mutated files", "kills at system calls"
-    tried: int = 0  # how many times it was tried
-    survived: int = 0  # how many of them ended as they should: went in, was rejected or healed, and said so
-    lost: int = 0  # how many lost data that was already committed
-    silent: int = 0  # how many changed or lost something without a word
-    tracebacks: int = 0  # how many ended in a traceback
-    notes: list[str] = field(default_factory=list)  # one sentence for each failure, with what replays it
+    what: str  # name of the attack in the table, such as "mutated files" or "kills at system calls"
+    tried: int = 0  # number of tries
+    survived: int = 0  # tries that ended correctly: ingested, rejected or repaired, with a message
+    lost: int = 0  # tries that lost committed data
+    silent: int = 0  # tries that changed or lost data without a message
+    tracebacks: int = 0  # tries that ended in a traceback
+    notes: list[str] = field(default_factory=list)  # one sentence per failure, with the information to replay it
 
     @property
     def passed(self) -> bool:
-        """Whether nothing was lost, silent or a traceback."""
+        """Return whether the attack found no failure."""
         return not (self.lost or self.silent or self.tracebacks)

@@ -1,8 +1,8 @@
-"""Mutated files of other tools through their readers: JAX's xplane, rocprofv3's JSON, CSV and counters, `ncu --csv`, exports of
-Nsight Systems.
+"""Mutated files of other tools through their readers.
 
-Each goes in whole, or a finding says what is not there, or it is rejected with a sentence; none takes long or much memory.
-`python -m bench.attack --only tools --n 2000`. Every file is made from the seed and its number.
+The files are JAX's xplane, rocprofv3's JSON, CSV and counters, `ncu --csv`, and exports of Nsight Systems. Each must be
+ingested whole, or with a finding about missing parts, or be rejected with a sentence, without much time or memory.
+`python -m bench.attack --only tools --n 2000`. Every file is generated from the seed and its number.
 """
 
 from __future__ import annotations
@@ -65,7 +65,10 @@ def _xplane() -> bytes:
 
 @cache
 def _small_xplane() -> bytes:
-    """The planes of the real file with the first events of each line: a fortieth of it, so that thousands can be tried."""
+    """Return the real file's planes with only the first events of each line, a fortieth of its size.
+
+    So thousands of mutations can be tried.
+    """
     return b"".join(
         _field(1, _trimmed(plane)) if number == 1 else _plain(number, plane) for number, plane in _fields(_xplane())
     )
@@ -86,7 +89,7 @@ def _trimmed(plane: bytes) -> bytes:
 
 
 def _fields(data: bytes) -> list[tuple[int, Any]]:
-    """Number and value of each field of a sound message: int, or bytes."""
+    """Return (number, value) of each field of a valid message. The number of a 64-bit field is negative."""
     at, fields = 0, []
     while at < len(data):
         tag, at = _read(data, at)
@@ -156,7 +159,7 @@ def _ncu_details() -> bytes:
 
 
 def _bytes_of(data: bytes, rng: random.Random) -> bytes:
-    """One to four places are cut out, doubled, put elsewhere, replaced or flipped; or the file is cut."""
+    """Remove, duplicate, copy, insert or flip bytes at one to four positions, or truncate the file."""
     for _ in range(rng.choice([1, 1, 2, 4])):
         at, n = rng.randrange(len(data) + 1), rng.choice([1, 1, 2, 8, 64, 600])
         what = rng.randrange(6)
@@ -176,7 +179,7 @@ def _bytes_of(data: bytes, rng: random.Random) -> bytes:
 
 
 def _in_place(data: bytes, rng: random.Random) -> bytes:
-    """One to eight places are flipped or overwritten, so that all else stays where it is; or the file is cut."""
+    """Flip or overwrite bytes at one to eight positions without moving other bytes, or truncate the file."""
     if rng.random() < 0.1:
         return data[: rng.randrange(len(data))]
     out = bytearray(data)
@@ -190,7 +193,7 @@ def _in_place(data: bytes, rng: random.Random) -> bytes:
 
 
 def _lines_of(data: bytes, rng: random.Random) -> bytes:
-    """One to three fields of a CSV become odd ones, or lines go, come twice or change places."""
+    """Replace one to three fields of a CSV with odd values, or remove or duplicate lines."""
     lines = data.split(b"\n")
     for _ in range(rng.choice([1, 1, 2, 3])):
         at, what = rng.randrange(len(lines)), rng.randrange(5)
@@ -207,7 +210,7 @@ def _lines_of(data: bytes, rng: random.Random) -> bytes:
 
 
 def _values_of(data: bytes, rng: random.Random) -> bytes:
-    """One to three values of a JSON document become odd ones, or go."""
+    """Replace one to three values of a JSON document with odd values, or remove them."""
     document = json.loads(data)
     for _ in range(rng.choice([1, 1, 2, 3])):
         holder: Any = document
@@ -230,7 +233,7 @@ def _values_of(data: bytes, rng: random.Random) -> bytes:
 
 
 def _messages_of(data: bytes, rng: random.Random) -> bytes:
-    """Fields of one to three messages, at any depth, go, come twice or have another number or value: protobuf all the same."""
+    """Remove, duplicate, renumber or change fields of one to three messages, at any depth. The result is protobuf."""
     for _ in range(rng.choice([1, 1, 2, 3])):
         data = _changed(data, rng, depth=0)
     return data
@@ -239,7 +242,7 @@ def _messages_of(data: bytes, rng: random.Random) -> bytes:
 def _changed(data: bytes, rng: random.Random, depth: int) -> bytes:
     try:
         fields = _fields(data)
-    except IndexError:  # a text
+    except IndexError:  # the bytes are a text, not a message
         return rng.choice(_BYTES)
     if not fields:
         return data
@@ -272,7 +275,7 @@ TABLES_OF_NSYS = ("KERNEL", "MEMCPY", "MEMSET", "RUNTIME")
 
 
 def made(seed: int, number: int) -> tuple[str, str, bytes]:
-    """Kind, name and content of mutated file `number` of a seed."""
+    """Return the kind, name and content of mutated file `number` of a seed."""
     rng = random.Random(f"{seed}:{number}")
     kinds = [kind for kind in KINDS if SHARED.is_dir() or kind not in OF_SHARED]
     kind = kinds[number % len(kinds)]
@@ -298,7 +301,7 @@ def attack(n: int, seed: int) -> Tally:
 
 
 def tried(kind: str, name: str, data: bytes) -> tuple[str, str]:
-    """What became of a file (whole, told, rejected, not taken, silent or traceback), and why that is wrong."""
+    """Return the outcome of a file (whole, told, rejected, not taken, silent or traceback), and why it is a failure."""
     began, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with tempfile.TemporaryDirectory(prefix="tracelake-attack-") as folder:
         path = Path(folder) / name
@@ -321,7 +324,7 @@ def tried(kind: str, name: str, data: bytes) -> tuple[str, str]:
 
 
 def _of_counters(path: Path, data: bytes) -> tuple[str, str]:
-    """Each line that a CSV parser of lines understands is in the table, or a finding counts it."""
+    """Return the outcome of a counter file. Each line must be in the table, or be counted by a finding."""
     if not COUNTERS.recognise([path]):
         return "not taken", ""
     con = loaded(COUNTERS, [path])
@@ -336,7 +339,7 @@ def _of_counters(path: Path, data: bytes) -> tuple[str, str]:
 
 
 def _of_trace(path: Path, data: bytes, kind: str) -> tuple[str, str]:
-    """What a whole file's events are is there, or a finding is."""
+    """Return the outcome of a trace file. All events of valid content must be present, or there must be a finding."""
     con = duckdb.connect()
     trace = load_trace(con, path)
     findings = {(finding.check_name, finding.detail) for finding in trace.findings} - _usual(kind)
@@ -350,7 +353,7 @@ def _of_trace(path: Path, data: bytes, kind: str) -> tuple[str, str]:
 
 @cache
 def _usual(kind: str) -> frozenset[tuple[str, str]]:
-    """The findings of the file as it is, with what they say."""
+    """Return the findings of the unmutated file, as (check, detail)."""
     return frozenset(_whole(kind)[0])
 
 
@@ -367,7 +370,10 @@ def _whole(kind: str) -> tuple[frozenset[tuple[str, str]], int]:
 
 
 def _events(kind: str, data: bytes) -> int:
-    """How many events a reader makes of the content, where it is sound: those that are counted here, and those of names."""
+    """Return the minimum number of events that a reader creates from the content, 0 if the content is invalid.
+
+    It is the number counted here, minus the events that the reader omits from the unmutated file.
+    """
     try:
         return _counted(kind, data) + min(_whole(kind)[1], 0)
     except (IndexError, ValueError, TypeError, KeyError, AttributeError):
@@ -390,7 +396,7 @@ def _counted(kind: str, data: bytes) -> int:
 
 
 def _rows_of_csv(text: str) -> int:
-    """Rows with as many cells as the head, which may go over several lines, and the lines of those with more or fewer."""
+    """Return the number of rows with as many cells as the header, plus the number of lines of all other rows."""
     lines = csv.reader(io.StringIO(text, newline=""))
     n, n_columns, before = 0, len(next(lines)), lines.line_num
     for row in lines:
@@ -400,7 +406,7 @@ def _rows_of_csv(text: str) -> int:
 
 
 def _rows_of_nsys(data: bytes) -> int:
-    """Calls and GPU work that SQLite itself finds in the file; 0 where it cannot read it."""
+    """Return the number of calls and GPU activities that SQLite finds in the file, 0 if it cannot read the file."""
     with closing(sqlite3.connect(":memory:")) as con:
         try:
             con.deserialize(data)

@@ -1,4 +1,4 @@
-"""What is attacked: the commands as a user gives them, on a small lake, and what the lake shows before and after."""
+"""The attacked commands, as a user runs them, on a small lake, and the lake's rows before and after."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Rows = dict[str, list[tuple]]
 
 
 def command(*words: str) -> None:
-    """`tracelake WORDS`; a status of 1 is what `ingest` has for a file that it rejected."""
+    """Run `tracelake WORDS`. `ingest` exits with 1 if it rejects a file."""
     from pipelines.faces.cli.app import app
 
     sys.argv = ["tracelake", *words]
@@ -32,7 +32,7 @@ def command(*words: str) -> None:
 
 
 def ingest(lake: Path, source: Path) -> None:
-    """Take in a folder."""
+    """Ingest a folder."""
     command("ingest", str(source), "--lake", str(lake))
 
 
@@ -42,12 +42,12 @@ def materialize(lake: Path, source: Path) -> None:
 
 
 def ask(lake: Path, source: Path) -> None:
-    """A question that has the tables computed and published first."""
+    """Run a query, which first computes and publishes its tables."""
     command("sql", "SELECT count(*) FROM kernels", "--lake", str(lake))
 
 
 def retire(lake: Path, source: Path) -> None:
-    """Hide all batches and remove them, as if some days had gone by."""
+    """Hide all batches and then remove them, with a clock that is some days ahead."""
     from unittest.mock import patch
 
     from pipelines.lake.retain import retention
@@ -64,7 +64,7 @@ def retire(lake: Path, source: Path) -> None:
 
 @dataclass(frozen=True)
 class Scene:
-    """A verb, and the verbs that come before it."""
+    """A verb, the verbs that run before it, and its exit status."""
 
     name: str
     before: tuple[Verb, ...]
@@ -83,7 +83,7 @@ SCENES = (
 
 @dataclass(frozen=True)
 class Stage:
-    """A scene that is ready: the lake before the verb, and what an unbroken run of it leaves."""
+    """A prepared scene: the lake before the verb, and its rows before (`first`) and after (`wanted`) a normal run."""
 
     scene: Scene
     folder: Path
@@ -92,23 +92,23 @@ class Stage:
 
     @property
     def source(self) -> Path:
-        """The files that are taken in."""
+        """Return the folder of the ingested files."""
         return self.folder / "in"
 
     @property
     def lake(self) -> Path:
-        """The lake that is attacked: always in the same place."""
+        """Return the attacked lake, which always has the same path."""
         return self.folder / "lake"
 
     def reset(self) -> None:
-        """The lake as it was before the verb."""
+        """Restore the lake as it was before the verb."""
         shutil.rmtree(self.lake, ignore_errors=True)
         if (self.folder / "ready").exists():
             shutil.copytree(self.folder / "ready", self.lake)
 
 
 def stage(scene: Scene, folder: Path, ranks: int = 3) -> Stage:
-    """Make a scene ready."""
+    """Prepare a scene."""
     made = Stage(scene, folder, {}, {})
     capture(made.source, ranks)
     for verb in scene.before:
@@ -127,12 +127,12 @@ def _well(verb: Verb, made: Stage) -> None:
 
 
 def rows(lake: Path) -> Rows:
-    """All that a lake shows, but for what names the run."""
+    """Return all visible rows of a lake, without the columns that identify the run."""
     return shown(Lake(lake), SHOWN) if Lake(lake).exists or (lake / "rejects").exists() else {}
 
 
 def wholeness(lake: Path) -> str | None:
-    """Why what is visible is half: through the views, and through the analysts' file. None: it is whole."""
+    """Return why the lake is only partly visible through the views or the analyst file, or None if it is whole."""
     if not Lake(lake).exists:
         return None
     ways: list[tuple[str, Callable[[], Any]]] = [("views", lambda: Lake(lake).connect(["traces", "events"]))]
@@ -148,5 +148,5 @@ def wholeness(lake: Path) -> str | None:
 
 
 def missing(wanted: Rows, present: Rows) -> list[str]:
-    """The tables that lack rows."""
+    """Return the tables from which rows are missing."""
     return [table for table, those in wanted.items() if set(map(repr, those)) - set(map(repr, present.get(table, [])))]

@@ -1,4 +1,4 @@
-"""Loaded once in the process that the attacked ones are forked from: what every command loads, and no threads."""
+"""Modules that every command imports, loaded once in the process that forks attacked processes. Starts no threads."""
 
 import pyarrow.parquet  # noqa: F401
 

@@ -1,1 +1,1 @@
-"""Programs recorded in pairs, unchanged (A) and with one change (B): the truth that predictions are compared with."""
+"""Programs recorded in pairs, unchanged (A) and with one change (B), as the ground truth for predictions."""

@@ -1,4 +1,4 @@
-"""What a program builds on: device, sizes, variant, and streams, events and graphs that also exist without a GPU."""
+"""The context of a program: device, sizes, variant, and streams, events and graphs that also work without a GPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class NoStream:
-    """The stream of a device without streams: all work is done when its call returns."""
+    """The stream of a device without streams, where all work is done when its call returns."""
 
     def wait_stream(self, stream: object) -> None: ...
 
@@ -40,7 +40,7 @@ class Context:
     def __init__(self, device: str, sizes: Sizes, changed: bool, scratch: Path, rank: int = 0, ranks: int = 1) -> None:
         self.device, self.sizes, self.changed = device, sizes, changed
         self.scratch, self.rank, self.ranks = scratch, rank, ranks
-        self.cleanup = ExitStack()  # what has to end with the variant: threads, loaders
+        self.cleanup = ExitStack()  # threads and loaders that must end with the variant
         self.cuda = device == "cuda"
 
     def pick(self, unchanged: T, changed: T) -> T:
@@ -69,7 +69,7 @@ class Context:
         return tensor.pin_memory() if self.cuda else tensor
 
     def graph(self, work: Callable[[], object]) -> Callable[[], object]:
-        """Return a call that replays `work`, captured in a CUDA graph; without CUDA, `work` itself."""
+        """Return a function that replays `work` as a CUDA graph, or without CUDA `work` itself."""
         if not self.cuda:
             return work
         side = torch.cuda.Stream()

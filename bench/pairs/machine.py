@@ -1,4 +1,4 @@
-"""What the machine is, and what it can run."""
+"""Description of the machine, and the programs that it can run."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from bench.pairs.ranks import check_backend, start_ranks
 from bench.pairs.sizes import SIZES
 
 SLOWEST_SUM_S = 0.2
-"""A step has up to ten sums, and a program thirty steps."""
+"""Maximum seconds of a sum over ranks, because a step has up to ten sums, and a program thirty steps."""
 NO_RANKS: dict[str, Any] = {"backend": None, "ranks": None, "sum_over_ranks_s": None, "ranks_refused": {}}
 
 
 def describe_machine(device: str, size: str | None, start: str, scratch: Path) -> dict[str, Any]:
-    """Return what the machine is, the size of its programs, and what it can run.
+    """Return the machine's description, the size of its programs, and what it can run.
 
-    Programs run in forks of this process, which has torch imported; where a fork cannot use the device, in new processes.
+    Programs run in forks of this process, which has imported torch, or in new processes if a fork cannot use the
+    device.
     """
     machine: dict[str, Any] = {}
     for method in ("fork", "spawn") if start == "auto" else (start,):
@@ -60,7 +61,7 @@ def choose_ranks(machine: dict[str, Any], wanted: str, scratch: Path) -> dict[st
 
 
 def check_machine(device: str) -> dict[str, Any]:
-    """Return what the machine is and what it can run; raise an error if the profiler does not see the device."""
+    """Return the machine's description. Raise an error if the profiler does not record the device's work."""
     if device == "cpu" or (device == "auto" and not torch.cuda.is_available()):
         able = any(map(shutil.which, ("c++", "g++", "clang++")))
         return {"device": "cpu", "name": "cpu", "no_compile": None if able else "there is no C++ compiler"}
@@ -78,7 +79,7 @@ def check_machine(device: str) -> dict[str, Any]:
 
 
 def check_ranks(backend: str, ranks: int, device: str, scratch: Path) -> dict[str, Any]:
-    """Return the seconds that a sum over ranks takes; raise an error if they cannot communicate, or take too long."""
+    """Return the seconds of a sum over ranks. Raise an error if ranks cannot communicate, or the sum is too slow."""
     seconds = max(of_rank["seconds"] for of_rank in start_ranks(check_backend, ranks, backend, device, scratch=scratch))
     if seconds > SLOWEST_SUM_S:
         raise RuntimeError(f"a sum over {ranks} ranks takes {seconds:.2f} s, more than {SLOWEST_SUM_S} s")

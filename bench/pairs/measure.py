@@ -1,4 +1,4 @@
-"""Seconds per step, without and with the profiler, and the trace of a window of steps."""
+"""Measurement of seconds per step, without and with the profiler, and of the trace of a window of steps."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from bench.pairs.program import Program, Step
 SECONDS = 0.3
 """Total seconds of the rounds of one variant, without warm-up."""
 ROUNDS = (3, 15)
-"""Fewest and most rounds of one variant."""
+"""Minimum and maximum number of rounds of one variant."""
 RANK_ROUNDS = 3
-"""With several ranks the number of rounds is fixed: all ranks have to take part in the same rounds."""
+"""Number of rounds with several ranks. It is fixed, because all ranks must take part in the same rounds."""
 
 Fence = Callable[[], None]
 
 
 def build(program: Program, c: Context) -> Step:
-    """Build the step and run its warm-up steps, so that one-time work is over before it is measured."""
+    """Build the step and run its warm-up steps, so that one-time work is done before the measurement."""
     torch.manual_seed(0)
     step = program.make(c)
     for i in range(program.warm):
@@ -38,7 +38,7 @@ def build(program: Program, c: Context) -> Step:
 
 
 def discard(c: Context) -> None:
-    """Release what the variant left behind, so that the next one starts from the same state."""
+    """Release the variant's resources, so that the next variant starts from the same state."""
     c.cleanup.close()
     gc.collect()
     if c.cuda:
@@ -47,7 +47,7 @@ def discard(c: Context) -> None:
 
 
 def window(step: Step, steps: int, c: Context, fence: Fence) -> float:
-    """Run a window of steps and return the seconds of one of them."""
+    """Run a window of steps and return the seconds per step."""
     fence()
     start = time.perf_counter()
     for i in range(steps):
@@ -71,10 +71,7 @@ def measure_plain(program: Program, c: Context, fence: Fence) -> list[float]:
 
 
 def measure_traced(program: Program, c: Context, fence: Fence, path: Path) -> list[float]:
-    """Write the trace of a window to `path`, and return the seconds per step of each traced window.
-
-    The file holds the last one.
-    """
+    """Write the trace of the last window to `path`, and return the seconds per step of each traced window."""
     step = build(program, c)
     options: dict[str, Any] = {
         "activities": [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if c.cuda else [])],

@@ -1,4 +1,4 @@
-"""The measurements of one program: both variants without the profiler, then both with it."""
+"""The measurements of one program: both variants without the profiler, then both with the profiler."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VARIANTS = ("A", "B")
 
 @dataclass(frozen=True)
 class Place:
-    """Where a program runs, and where its traces go; one of several ranks, or alone."""
+    """The device, size and rank of a program's run, and the folders for its traces and scratch files."""
 
     device: str
     size: str
@@ -33,7 +33,7 @@ class Place:
         return Context(self.device, SIZES[self.size], variant == "B", self.scratch, self.rank, self.ranks)
 
     def fence(self) -> None:
-        """Wait until all ranks and the device are here."""
+        """Wait for all ranks and the device."""
         if self.ranks > 1:
             dist.barrier()
         self.context("A").sync()
@@ -44,13 +44,13 @@ class Place:
 
 
 def plain_pair(name: str, place: Place) -> dict[str, Any]:
-    """Return the seconds a step of each variant in each round, without the profiler."""
+    """Return the seconds per step of each variant in each round, without the profiler."""
     program = prepared(name, place)
     return {variant: measure_plain(program, place.context(variant), place.fence) for variant in VARIANTS}
 
 
 def traced_pair(name: str, place: Place) -> dict[str, Any]:
-    """Write the traces of both variants, and return the seconds a step of each traced window."""
+    """Write the traces of both variants, and return the seconds per step of each traced window."""
     program = prepared(name, place)
     return {
         variant: measure_traced(program, place.context(variant), place.fence, place.trace(program, variant))
@@ -59,7 +59,7 @@ def traced_pair(name: str, place: Place) -> dict[str, Any]:
 
 
 def joined(name: str, place: Place, plain: dict[str, Any], traced: dict[str, Any]) -> dict[str, Any]:
-    """Return what truth.json has of both variants."""
+    """Return the entries of both variants in truth.json."""
     program = load_programs()[name]
     return {
         variant: {
@@ -71,7 +71,7 @@ def joined(name: str, place: Place, plain: dict[str, Any], traced: dict[str, Any
 
 
 def measure_pair(name: str, place: Place) -> dict[str, Any]:
-    """Measure both variants without the profiler, then trace both: CUPTI slows what follows its first use."""
+    """Measure both variants without the profiler, then trace both, because CUPTI slows all work after its first use."""
     return joined(name, place, plain_pair(name, place), traced_pair(name, place))
 
 
@@ -88,7 +88,7 @@ def measure_rank(rank: int, ranks: int, name: str, backend: str, place: Place, s
 
 
 def measure_ranks(name: str, place: Place, machine: dict[str, Any]) -> dict[str, Any]:
-    """Measure a program of several ranks: a step takes as long as on the rank where it takes longest."""
+    """Measure a program of several ranks. A step's time is the maximum over the ranks."""
     program = load_programs()[name]
     by_rank = start_ranks(measure_rank, machine["ranks"], name, machine["backend"], place, scratch=place.scratch)
     measured: dict[str, Any] = {"ranks": machine["ranks"], "backend": machine["backend"]}

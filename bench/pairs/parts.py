@@ -1,4 +1,4 @@
-"""Parts that programs share: models, and host work of a certain length."""
+"""Parts that programs share: models, and host work of a fixed duration."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Layer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """A toy language model: greedy decoding, one token of each sequence a call."""
+    """A toy language model with greedy decoding, one token of each sequence per call."""
 
     def __init__(self, c: Context, batch: int = 4, length: int = 64, vocabulary: int = 1024) -> None:
         super().__init__()

@@ -18,7 +18,7 @@ Outcome = dict[str, Any]
 
 
 class Helper:
-    """A process that runs functions, one at a time. After an error the next call starts a new one."""
+    """A process that runs functions, one at a time. After an error, the next call starts a new process."""
 
     def __init__(self, log: Path) -> None:
         self.log = log
@@ -31,9 +31,9 @@ class Helper:
         self.end()
 
     def call(self, limit_s: float, target: Callable[..., Outcome], *arguments: Any) -> Outcome:
-        """Run a function and return its result, or {"error": the reason, "output": the end of what it printed}.
+        """Run a function and return its result, or {"error": the reason, "output": the end of its output}.
 
-        The process and all that it started end after `limit_s` seconds.
+        The process and its child processes are ended after `limit_s` seconds.
         """
         if self._running and not self._running[0].is_alive():
             self.end()
@@ -46,12 +46,12 @@ class Helper:
         return outcome
 
     def end(self) -> None:
-        """End the process and what is left of what it started."""
+        """End the process and its remaining child processes."""
         if self._running:
             process, connection = self._running
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid or 0, signal.SIGKILL)
-            process.kill()  # one that is still starting leads no group yet
+            process.kill()  # a process that is still starting does not have a process group yet
             process.join()
             connection.close()
             self._running = None
@@ -65,14 +65,14 @@ class Helper:
 
 
 def in_a_process(limit_s: float, log: Path, target: Callable[..., Outcome], *arguments: Any) -> Outcome:
-    """Run one function in a process of its own, as `Helper.call` does."""
+    """Run one function in a separate process, as `Helper.call` does."""
     with Helper(log) as helper:
         return helper.call(limit_s, target, *arguments)
 
 
 def _answer(process: multiprocessing.Process, connection: Connection, limit_s: float) -> Outcome:
     deadline = time.monotonic() + limit_s
-    # The end of the pipe says nothing about a crash: what the process started may hold it open.
+    # After a crash, the pipe may stay open in child processes of the process, so check whether it is alive.
     while not connection.poll(0.02):
         if not process.is_alive() and not connection.poll():
             return {"error": f"the process ended with exit status {process.exitcode}"}
@@ -86,12 +86,12 @@ def _answer(process: multiprocessing.Process, connection: Connection, limit_s: f
 
 
 def _serve(connection: Connection, of_who_asks: Connection, log: Path) -> None:
-    of_who_asks.close()  # a fork has it open, too, and would never hear that who asks has ended
+    of_who_asks.close()  # with this end open in the fork, recv would not notice that the parent has ended
     os.setsid()
-    with contextlib.suppress(EOFError, BrokenPipeError):  # who asks has ended
+    with contextlib.suppress(EOFError, BrokenPipeError):  # the parent has ended
         while True:
             target, arguments = connection.recv()
-            with log.open("wb") as file:  # libraries print what explains an error, and much else
+            with log.open("wb") as file:  # libraries print explanations of errors, among other text
                 os.dup2(file.fileno(), 1)
                 os.dup2(file.fileno(), 2)
             try:
@@ -99,4 +99,4 @@ def _serve(connection: Connection, of_who_asks: Connection, log: Path) -> None:
             except BaseException:
                 outcome = {"error": traceback.format_exc()[-1500:]}
             connection.send(outcome)
-    os._exit(0)  # nothing that is left needs to be waited for
+    os._exit(0)  # skip cleanup, because no remaining work needs to finish

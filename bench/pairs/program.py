@@ -1,4 +1,4 @@
-"""What a program is: the function that builds its step, its change, and what an analysis has to say about it."""
+"""Definition of a program: the function that builds its step, its change, and the expected answers of an analysis."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bench.pairs.context import Context
 
 Step = Callable[[int], object]
-"""One step; its argument is the number of the step in the window, from 0."""
+"""One step. Its argument is the number of the step in the window, from 0."""
 
 FIXES = (
     "do_not_wait",
@@ -27,12 +27,12 @@ FIXES = (
     "pin_memory",
 )
 NEEDS = ("cuda", "compile", "ranks")
-"""What a program may need: a CUDA device, torch.compile with its compilers, processes that communicate."""
+"""Possible requirements of a program: a CUDA device, torch.compile with its compilers, communicating processes."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """A program; truth.json describes the fields."""
+    """A program. truth.json describes the fields."""
 
     name: str
     make: Callable[[Context], Step]
@@ -47,11 +47,11 @@ class Program:
     stack: bool = False
     sync_events: bool = False
     needs: tuple[str, ...] = ()
-    repeatable: bool = True  # False: a step is not the same a second time, so each measurement is of one fresh window
+    repeatable: bool = True  # False if a repeated step differs, so that each measurement needs a fresh window
     note: str | None = None
 
     def expectation(self) -> dict[str, object]:
-        """Return the fields of truth.json that say what an analysis should answer."""
+        """Return the fields of truth.json with the expected answers of an analysis."""
         return {
             "change": self.change,
             "cause": self.causes[0],
@@ -77,7 +77,7 @@ PROGRAMS: dict[str, Program] = {}
 
 
 def program(**fields: object) -> Callable[[Callable[[Context], Step]], Callable[[Context], Step]]:
-    """Register the decorated function as a program of its name."""
+    """Register the decorated function as a program with the function's name."""
 
     def register(make: Callable[[Context], Step]) -> Callable[[Context], Step]:
         if make.__name__ in PROGRAMS:

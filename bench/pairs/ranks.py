@@ -1,4 +1,4 @@
-"""Programs of several ranks on one device: how their processes find each other, and how their numbers become one."""
+"""Processes for programs of several ranks on one device: their process group, and their results by rank."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-# NCCL refuses two ranks on one GPU of one host. With a host ID for each rank it takes them for different hosts, which
-# talk over sockets. Few channels: the kernels of all ranks share the GPU's units.
+# NCCL refuses two ranks on one GPU of one host. With a different host ID for each rank, NCCL assumes different hosts,
+# which communicate over sockets. The number of channels is low, because the kernels of all ranks share the GPU's units.
 NCCL = {
     "NCCL_SOCKET_IFNAME": "lo",
     "NCCL_NET": "Socket",
@@ -42,10 +42,10 @@ def join(backend: str, rank: int, ranks: int, store: Path) -> None:
 
 
 def check_backend(rank: int, ranks: int, backend: str, device: str, store: Path) -> dict[str, Any]:
-    """Return the seconds of a sum of a megabyte over the ranks; raise an error if this backend cannot add it."""
+    """Return the seconds of a sum of a megabyte over the ranks. Raise an error if the backend cannot compute it."""
     join(backend, rank, ranks, store)
     seconds = 0.0
-    for _ in range(3):  # the first connects the ranks
+    for _ in range(3):  # the first sum connects the ranks
         start = time.perf_counter()
         ones = torch.ones(1 << 18, device=device)
         dist.all_reduce(ones)

@@ -1,4 +1,4 @@
-"""Record the programs on this machine: `python -m bench.pairs.record OUT`. README.md beside this file says more."""
+"""Record the programs on this machine: `python -m bench.pairs.record OUT`. See README.md in this folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bench.pairs.truth import Truth, describe
 
 
 class Recorder:
-    """Measures programs on a machine. Most share two processes; CUPTI is never loaded in the one without the profiler."""
+    """Recorder of programs on a machine. Most share two processes, one of which never loads CUPTI."""
 
     def __init__(self, machine: dict[str, Any], args: argparse.Namespace, started: float, scratch: Path) -> None:
         self.machine, self.args, self.started, self.scratch = machine, args, started, scratch
@@ -31,7 +31,7 @@ class Recorder:
         self.with_profiler = self.ended.enter_context(Helper(scratch / "traced.log"))
 
     def record(self, program: Program) -> dict[str, Any]:
-        """Measure a program, or return why it cannot be."""
+        """Measure a program, or return the reason why it is skipped."""
         begun = time.monotonic()
         left = self.args.seconds - (begun - self.started)
         reason = why_not(program, self.machine) or (f"{self.args.seconds:.0f} s were over" if left < 5 else None)
@@ -44,7 +44,7 @@ class Recorder:
         name, place, log = program.name, self.place, self.scratch / f"{program.name}.log"
         if "ranks" in program.needs:
             return in_a_process(limit, log, measure_ranks, name, place, self.machine)
-        if "compile" in program.needs:  # compilers leave much behind
+        if "compile" in program.needs:  # a separate process, because compilers leave much state behind
             return in_a_process(limit, log, measure_pair, name, place)
         plain = self.without_profiler.call(limit, plain_pair, name, place)
         if "error" in plain:
@@ -54,7 +54,7 @@ class Recorder:
 
 
 def line(name: str, recorded: dict[str, Any]) -> str:
-    """Return the line that is printed of a program."""
+    """Return the line to print for a program."""
     for key in ("skipped", "error"):
         if key in recorded:
             return f"{name}: {key}: {' '.join(recorded[key].split())[-300:]}"
@@ -141,7 +141,7 @@ def main(words: list[str] | None = None) -> int:
 
 
 def record_all(args: argparse.Namespace, started: float, scratch: Path) -> int:
-    """Record the programs that are asked for, and return how many failed."""
+    """Record the requested programs, and return the number of failures."""
     machine = describe_machine(args.device, args.size, args.start, scratch)
     several = any("ranks" in PROGRAMS[name].needs for name in args.only)
     machine |= choose_ranks(machine, args.backend, scratch) if several else NO_RANKS

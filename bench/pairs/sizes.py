@@ -1,4 +1,4 @@
-"""Sizes of the programs: `device` binds a current data-center GPU for milliseconds, `small` runs on any CPU in moments."""
+"""Sizes of the programs: `device` keeps a data-center GPU busy for milliseconds, `small` runs quickly on any CPU."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from dataclasses import dataclass
 class Sizes:
     """Numbers from which programs build their tensors and loops."""
 
-    width: int  # columns and rows of a weight whose product binds the GPU
+    width: int  # columns and rows of a weight whose product keeps the GPU busy
     batch: int  # rows of such a product
     layers: int
-    host_s: float  # a stretch of host work, in seconds
+    host_s: float  # duration of a piece of host work, seconds
     rows: int  # samples of a batch that a loader reads one by one
     copied: int  # elements of a batch that is copied to the device
-    vector: int  # elements of a tensor whose elementwise work binds memory
-    chain: int  # small operators in a row
+    vector: int  # elements of a tensor whose elementwise work is memory-bound
+    chain: int  # number of small operators in a row
     tiny: int  # columns of a small operator
-    tokens: int  # decoded in a step
+    tokens: int  # number of tokens that a step decodes
     hidden: int  # columns of the decoder
     parameters: int  # layers whose parameters the optimizer updates one by one
     objects: int  # Python objects that garbage collection visits

@@ -20,7 +20,7 @@ ARCHIVES = ("pairs.tar", "more.tar")
 
 
 class Truth:
-    """truth.json and pairs.tar, complete after each program."""
+    """The files truth.json and pairs.tar, which are complete after each program."""
 
     def __init__(
         self, out: Path, machine: dict[str, Any], packed: bool, limit_bytes: int, *, resume: bool = False
@@ -48,7 +48,7 @@ class Truth:
             keep_in_archive(out / archive, kept)
 
     def pack(self, traces: list[Path]) -> str:
-        """Append traces to pairs.tar, or to more.tar if pairs.tar would become too large, and return the archive's name."""
+        """Append traces to pairs.tar, or to more.tar if pairs.tar would become too large. Return the archive's name."""
         tar = self.out / "pairs.tar"
         used = tar.stat().st_size if tar.exists() else 0
         padded = sum(trace.stat().st_size + 1024 for trace in traces) + tarfile.RECORDSIZE
@@ -73,7 +73,7 @@ class Truth:
 
 
 def write(out: Path, content: dict[str, Any]) -> None:
-    """Write truth.json as a whole."""
+    """Write truth.json atomically."""
     partial = out / "truth.json.partial"
     partial.write_text(json.dumps(content, indent=1) + "\n")
     partial.rename(out / "truth.json")
@@ -87,7 +87,8 @@ def files_of(recorded: dict[str, Any]) -> list[str]:
 def measured_before(out: Path, here: dict[str, Any]) -> dict[str, Any]:
     """Return the programs that an earlier run measured in this folder.
 
-    Raises SystemExit if another machine, torch or size did: their numbers cannot be compared.
+    Raises SystemExit if that run was on another machine or with another torch or size, because such numbers cannot be
+    compared.
     """
     path = out / "truth.json"
     if not path.exists():
@@ -102,7 +103,7 @@ def measured_before(out: Path, here: dict[str, Any]) -> dict[str, Any]:
 
 
 def keep_in_archive(path: Path, names: set[str]) -> None:
-    """Write an archive again with these files alone, or remove it if it has none. Its end may be torn."""
+    """Rewrite an archive with only these files, or remove it if it has none of them. It may be truncated."""
     partial, copied = path.with_suffix(".partial"), 0
     if names and path.exists():
         # A truncated member belongs to no program in truth.json, because a program is added after its traces are packed.
@@ -123,7 +124,7 @@ def keep_in_archive(path: Path, names: set[str]) -> None:
 
 
 def describe(out: Path) -> None:
-    """Put the programs' present descriptions into the truth.json of a folder; what was measured stays."""
+    """Replace the programs' descriptions in the truth.json of a folder with the current ones. Keep the measurements."""
     content, programs = json.loads((out / "truth.json").read_text()), load_programs()
     for name, recorded in content["programs"].items():
         if name in programs:

@@ -1,1 +1,1 @@
-"""A fleet's folder over a night, in minutes: `make soak`."""
+"""The soak test, a night of a fleet's inbox in minutes: `make soak`."""

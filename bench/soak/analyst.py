@@ -1,6 +1,6 @@
-"""An analyst who never stops asking: `python -m bench.soak.analyst LAKE`, until its standard input closes.
+"""An analyst who queries continuously: `python -m bench.soak.analyst LAKE`, until its standard input closes.
 
-Prints how many rounds of queries it asked. Fails where a query does, or where a trace is shown that is not whole.
+Prints the number of rounds of queries. Fails if a query fails, or if a trace is only partly visible.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _QUESTIONS = (
 
 
 def ask(lake: Path, stopped: threading.Event) -> int:
-    """Rounds asked until `stopped`. Raises AssertionError and duckdb.Error."""
+    """Query until `stopped` is set, and return the number of rounds. Raises AssertionError and duckdb.Error."""
     rounds = 0
     while not stopped.is_set():
         with duckdb.connect(str(lake / ANALYST), read_only=True) as con:

@@ -1,4 +1,4 @@
-"""What falls into the inbox, and when: captures, some of whose ranks come late, the same content again, broken files."""
+"""The files that arrive in the inbox at each tick: captures with some late ranks, duplicate content, broken files."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from pipelines.synthetic.capture import CaptureSpec, write_capture
 
 RANKS = 8
 LATE, AGAIN, BROKEN = 0.1, 0.1, 0.05
-"""Shares of the traces that come a tick later, come twice, and of files that are none."""
+"""Shares of traces that come a tick late, of traces that come twice, and of files that are not traces."""
 
 
 @dataclass
 class Drops:
-    """`files` by tick: (where it lies, name in the inbox). `good`: events of each trace by its file; `bad`: names."""
+    """The files to drop. `files`: by tick, (source path, name in the inbox).
+
+    `good`: number of events of each trace, by name. `bad`: names of broken files.
+    """
 
     files: list[list[tuple[Path, str]]]
     good: dict[str, int] = field(default_factory=dict)
@@ -29,9 +32,9 @@ class Drops:
 
 
 def make_drops(folder: Path, traces: int, ticks: int, seed: int = 0) -> Drops:
-    """Write the files of `ticks` ticks into a folder. Every capture has RANKS ranks; the last may have fewer."""
+    """Write the files of `ticks` ticks into a folder. Every capture has RANKS ranks, the last possibly fewer."""
     random = Random(seed)
-    drops = Drops([[] for _ in range(ticks + 1)])  # one more tick for those that are late in the last
+    drops = Drops([[] for _ in range(ticks + 1)])  # the additional tick is for ranks that are late in the last tick
     for number in range(-(-traces // RANKS)):
         tick = number * RANKS * ticks // traces
         ranks = min(RANKS, traces - number * RANKS)
@@ -63,7 +66,7 @@ def _break(folder: Path, random: Random, drops: Drops, tick: int) -> None:
 
 
 def drop(files: list[tuple[Path, str]], inbox: Path) -> None:
-    """Put files into the inbox as if they had lain there for a minute."""
+    """Copy files into the inbox, with modification times of a minute ago."""
     for source, name in files:
         target = inbox / name
         target.parent.mkdir(parents=True, exist_ok=True)

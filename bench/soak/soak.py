@@ -1,7 +1,8 @@
-"""The soak: a thousand traces over several sensor ticks, runs killed in between, an analyst asking all the while.
+"""The soak: a thousand traces over several sensor ticks, with killed runs and an analyst who queries continuously.
 
-`python -m bench.soak.soak --traces 1000 --ticks 6 --kills 2` prints what happened and fails where something was lost,
-doubled, half visible or silent. The sensor is the real one, the runs are the real job, in processes that `kill -9` ends.
+`python -m bench.soak.soak --traces 1000 --ticks 6 --kills 2` prints a summary. It fails if a trace is lost, duplicated
+or partly visible, or if a failure is silent. It uses the real sensor, and runs the real job in processes that `kill -9`
+ends.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ _RETRIES = 3
 
 @dataclass
 class Soaked:
-    """What happened. `seconds` of all runs, the killed ones too; `peak_mib`: of the largest run; `query_s`: see below."""
+    """Result of a soak. `seconds`: of all runs, including killed runs. `peak_mib`: peak memory of the largest run.
+
+    `query_s`: seconds of a query over each table.
+    """
 
     drops: Drops
     runs: int = 0
@@ -44,13 +48,17 @@ class Soaked:
 
 
 def soak(folder: Path, traces: int, ticks: int, kills: int, seed: int = 0) -> Soaked:
-    """Raises AssertionError where the lake is not what was dropped; RuntimeError where a run failed by itself."""
+    """Run the soak and return its result.
+
+    Raises AssertionError if the lake does not contain exactly the dropped traces, and RuntimeError if a run fails
+    without being killed.
+    """
     inbox, lake = folder / "inbox", Lake(folder / "lake")
     inbox.mkdir(parents=True)
     lake.root.mkdir()
     os.environ["TRACELAKE_INBOX"] = str(inbox)
-    os.environ["TRACELAKE_LAKE"] = str(lake.root)  # where the sensor lists the files of a run
-    publish(lake)  # an empty file for the analyst to begin with
+    os.environ["TRACELAKE_LAKE"] = str(lake.root)  # the sensor writes the file lists of runs there
+    publish(lake)  # so that the analyst can start with an empty file
     result = Soaked(make_drops(folder / "drops", traces, ticks, seed))
     fates = random.Random(seed)
     analyst = subprocess.Popen(
@@ -65,7 +73,7 @@ def soak(folder: Path, traces: int, ticks: int, kills: int, seed: int = 0) -> So
         for request in requests:
             path = folder / "request.json"
             path.write_text(json.dumps(request))
-            # The first run tells how long one takes; a kill that came too late is made up for by the next.
+            # The first run measures the duration of a run. If a kill comes too late, a later run is killed instead.
             after = fates.uniform(0.1, 0.6) * typical if tick and result.kills < kills else None
             typical = _run(lake, path, after, result)
     said, errors = analyst.communicate("", timeout=120)
@@ -76,7 +84,7 @@ def soak(folder: Path, traces: int, ticks: int, kills: int, seed: int = 0) -> So
 
 
 def _sensor(cursor: str | None) -> tuple[list[dict], str | None]:
-    """The run requests of one tick of the real sensor, and its new cursor."""
+    """Evaluate the real sensor once. Return its run requests and its new cursor."""
     import dagster as dg
 
     from dagster_project.definitions import defs
@@ -90,7 +98,7 @@ def _sensor(cursor: str | None) -> tuple[list[dict], str | None]:
 
 
 def _run(lake: Lake, request: Path, kill_after_s: float | None, result: Soaked) -> float:
-    """Run it until it succeeds, as Dagster's retries do; returns the seconds of the run that did."""
+    """Run a request until it succeeds, like Dagster's retries. Return the seconds of the successful run."""
     command = [sys.executable, "-m", "bench.soak.worker", str(lake.root), str(request)]
     for _ in range(_RETRIES):
         began = time.perf_counter()
@@ -119,7 +127,7 @@ def _verify(lake: Lake, inbox: Path, result: Soaked) -> None:
         names = [str(Path(path).relative_to(inbox)) for path, _ in shown]
         copies = {name for name in names if name.startswith("again/")}
         good = result.drops.good
-        # Which of two files with the same content is named depends on which came first.
+        # Of two files with the same content, `traces` names the file that was ingested first.
         originals = {_original(name, good) if name in copies else name for name in names}
         assert originals == set(good), (
             f"lost: {sorted(set(good) - originals)[:3]}, more: {sorted(originals - set(good))[:3]}"
@@ -147,7 +155,7 @@ def _original(name: str, good: dict[str, int]) -> str:
 
 
 def report(result: Soaked) -> Table:
-    """For people."""
+    """Return the result as a printable table."""
     drops = result.drops
     table = Table(title="soak", title_justify="left")
     table.add_column("what")
@@ -169,7 +177,7 @@ def report(result: Soaked) -> Table:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser("python -m bench.soak.soak", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--traces", type=int, default=1000)
     parser.add_argument("--ticks", type=int, default=6)

@@ -1,4 +1,4 @@
-"""One run that the sensor asked for: `python -m bench.soak.worker LAKE REQUEST.json`; prints its peak memory in MiB."""
+"""One run that the sensor requested: `python -m bench.soak.worker LAKE REQUEST.json`. Prints its peak memory in MiB."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dagster_project.definitions import definitions
 
 
 def main(lake: str, request: Path) -> None:
-    """Run the job in this process. Raises what a step raised."""
+    """Run the job in this process. Exceptions of its steps pass through."""
     asked = json.loads(request.read_text())
     job = definitions(lake).resolve_job_def("ingest_and_analyse")
     quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}

@@ -1,8 +1,8 @@
-"""Draws the pictures of the report (README) and of the merged timeline (docs/commands.md): `python docs/images/first_screen.py`.
+"""Pictures of the report (README) and of the merged timeline (docs/commands.md): `python docs/images/first_screen.py`.
 
-The capture is synthetic: four ranks, of which rank 2 is late, and clocks that disagree. Chromium (or Chrome) takes the
-pictures, so it has to be on the PATH. The timeline is drawn here from the file that `tracelake timeline` writes: the GPU streams of
-the ranks during two steps, and the arrows that tie collectives.
+The capture is synthetic: four ranks, of which rank 2 is late, with clocks that disagree. Chromium (or Chrome) takes the
+screenshots, so it must be on the PATH. This script draws the timeline from the file that `tracelake timeline` writes:
+the GPU streams of the ranks during two steps, and the arrows through each collective.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def photograph(browser: str, work: Path, page: Path, target: Path, width: int, h
 
 
 def timeline(events: list[dict[str, Any]]) -> str:
-    """Returns SVG of the GPU streams of all ranks on one clock, with the arrows between ranks."""
+    """Return an SVG of the GPU streams of all ranks on one clock, with the arrows between ranks."""
     steps = [e for e in events if e["ph"] == "X" and e["name"] in {f"ProfilerStep#{n}" for n in STEPS}]
     start, end = min(e["ts"] for e in steps), max(e["ts"] + e["dur"] for e in steps)
     work = [e for e in events if e["ph"] == "X" and e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]

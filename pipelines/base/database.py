@@ -1,4 +1,4 @@
-"""DuckDB connections that print nothing: answers go to stdout, where DuckDB would draw a progress bar after 2 s."""
+"""DuckDB connections without a progress bar, which DuckDB would draw on stdout, between the answers, after 2 s."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ import duckdb
 from pipelines.base.errors import TracelakeError, WrongValue
 
 THREADS = "TRACELAKE_THREADS"
-"""Environment variable: number of CPUs that this process may use; by default all. A cluster's workers set it."""
+"""Environment variable: number of CPUs that this process may use (default: all). Workers of a cluster set it."""
 MEMORY = "TRACELAKE_MEMORY"
-"""Environment variable: MiB per DuckDB database; by default DuckDB's own limit, and MODELS_GB for models."""
+"""Environment variable: MiB per DuckDB database (default: MODELS_GB for models, else DuckDB's default)."""
 DISK_FULL = "failed to offload data block"
 """Text of DuckDB's error if it runs out of disk space rather than memory."""
-# Memory of the models of one group of traces or captures, unless TRACELAKE_MEMORY is set. More is spilled to disk.
+# Memory in GB for the models of a group of traces or captures, unless TRACELAKE_MEMORY is set. DuckDB spills the rest.
 MODELS_GB = 2
-_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")  # of a memory limit, as DuckDB prints it
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")  # units of a memory limit, as DuckDB prints it
 _numbers = count()
 _scratch: dict[tuple[Any, ...], duckdb.DuckDBPyConnection] = {}
 _BEFORE_2 = duckdb.__version__.startswith("1.")
 # Otherwise DuckDB 2 writes files that 1.5 cannot read.
 _WRITING = {} if _BEFORE_2 else {"storage_compatibility_version": "v0.10.2"}
 # DuckDB runs an as-of join as a nested loop if it expects at most 64 rows on the left. Its estimates are often too low.
-# DuckDB 2 raises an error for 5 // 0 and 5 % 0, which were NULL.
+# DuckDB 2 raises an error for 5 // 0 and 5 % 0, which are NULL in DuckDB 1.
 # Not passed to duckdb.connect, which requires equal settings of all connections to a file.
 _SETTINGS = "SET enable_progress_bar = false; SET asof_loop_join_threshold = 0" + (
     "" if _BEFORE_2 else "; SET error_on_division_by_zero = false"
 )
-# Below 64 MiB, DuckDB cannot even read a table of rules (measured: 32 MiB is too little).
+# Minimum values. With 32 MiB, DuckDB cannot even read a rule table.
 _LEAST = {THREADS: 1, MEMORY: 64}
 
 
 class WrongShare(TracelakeError, ValueError):
-    """TRACELAKE_THREADS or TRACELAKE_MEMORY has an unusable value; the message says which values are valid."""
+    """TRACELAKE_THREADS or TRACELAKE_MEMORY has an unusable value. The message lists the valid values."""
 
 
 class TooLittleMemory(TracelakeError, MemoryError):
-    """DuckDB needs more memory than its limit; the message gives the limit and the next step."""
+    """DuckDB needs more memory than its limit. The message gives the limit and the next step."""
 
 
 class WrongDuckDB(TracelakeError, RuntimeError):
-    """The result would be wrong with the installed DuckDB; the message names its version."""
+    """The result would be wrong with the installed DuckDB. The message names its version."""
 
     hint = "install a version that tracelake is tested with: pip install 'duckdb>=1.5.5,<2'"
 
@@ -57,7 +57,7 @@ class WrongDuckDB(TracelakeError, RuntimeError):
 def connect(
     path: str | Path = ":memory:", *, read_only: bool = False, config: dict[str, Any] | None = None
 ) -> duckdb.DuckDBPyConnection:
-    """Return a quiet `duckdb.connect`, within this process's share of the machine.
+    """Return a DuckDB connection without a progress bar, limited to this process's share of the machine.
 
     Raise WrongShare, or any error of `duckdb.connect`.
     """
@@ -68,7 +68,7 @@ def connect(
 def private(folder: str | Path, gigabytes: float | None = None) -> duckdb.DuckDBPyConnection:
     """Return an in-memory database for one computation, with rows in any order.
 
-    Data beyond `gigabytes` (see `at_most`; by default `for_models`) is spilled to `folder`.
+    Data beyond `gigabytes` (see `at_most`, default `for_models`) is spilled to `folder`.
     """
     limit = for_models() if gigabytes is None else at_most(gigabytes)
     con = connect(config={"temp_directory": str(folder), "memory_limit": limit})
@@ -77,13 +77,13 @@ def private(folder: str | Path, gigabytes: float | None = None) -> duckdb.DuckDB
 
 
 def at_most(gigabytes: float) -> str:
-    """Return a `memory_limit` of `gigabytes`, or of this process's share if that is less."""
+    """Return a `memory_limit` of `gigabytes`, or of this process's share if the share is less."""
     usual = int(gigabytes * 1e9) >> 20
     return f"{min(usual, _env_int(MEMORY) or usual)}MiB"
 
 
 def for_models() -> str:
-    """Return the `memory_limit` of models: TRACELAKE_MEMORY if it is set, whether more or less than MODELS_GB."""
+    """Return the `memory_limit` for models: TRACELAKE_MEMORY if it is set, else MODELS_GB."""
     return f"{_env_int(MEMORY) or int(MODELS_GB * 1e9) >> 20}MiB"
 
 
@@ -101,7 +101,7 @@ def too_little(limit: str) -> str:
 
 
 def raise_if_disk_is_full(error: Exception, folder: str | Path) -> None:
-    """Raise OSError if DuckDB ran out of disk space rather than memory: `folder`, where it spills, is full."""
+    """Raise OSError if DuckDB ran out of disk space in `folder`, to which it spills, rather than out of memory."""
     if isinstance(error, duckdb.OutOfMemoryException) and DISK_FULL in str(error):
         message = "no room left on its disk, to which DuckDB writes what does not fit into memory"
         raise OSError(errno.ENOSPC, message, str(folder)) from None
@@ -113,7 +113,10 @@ def _share() -> dict[str, Any]:
 
 
 def _env_int(name: str) -> int | None:
-    """Return the value of an environment variable; None if it is not set, or empty. Raise WrongShare."""
+    """Return an environment variable as an integer, or None if it is unset or empty.
+
+    Raise WrongShare for other text.
+    """
     text = os.environ.get(name, "").strip()
     if not text:
         return None
@@ -124,28 +127,29 @@ def _env_int(name: str) -> int | None:
 
 
 def cursor(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
-    """Return another quiet connection to the database of `con`, with its own settings."""
+    """Return another connection, without a progress bar, to the database of `con`. It has its own settings."""
     return _quiet(con.cursor())
 
 
 def scratch() -> duckdb.DuckDBPyConnection:
     """Return a connection to this process's shared database, for SELECTs over files.
 
-    Create only temporary tables in it. A new database takes 7 ms of CPU, this connection 0.2 ms.
+    Create only temporary tables in it. A new database takes 7 ms of CPU, a connection to this one takes 0.2 ms.
     """
     key = (os.getpid(), *_share().items())  # a forked process does not have the threads of its parent's database
     with suppress(KeyError, duckdb.Error):  # not yet created, or unusable after an error inside DuckDB
         return cursor(_scratch[key])
-    # Without DuckDB's file cache: it would hide damage to a file that has kept its size and time.
+    # DuckDB's file cache would hide damage to a file whose size and modification time are unchanged.
     _scratch[key] = connect(config={"enable_external_file_cache": False})
     return cursor(_scratch[key])
 
 
 @contextmanager
 def attached(path: str | Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Yield a connection that reads a database file, attached to the database of `scratch`: a new one takes longer.
+    """Yield a read-only connection to a database file.
 
-    DuckDB raises an error for a file that this process has already attached.
+    The file is attached to the database of `scratch`, because creating a database takes longer. DuckDB raises an error
+    for a file that this process has already attached.
     """
     name, file = f"attached_{next(_numbers)}", str(path).replace("'", "''")
     with scratch() as con:
@@ -159,7 +163,7 @@ def attached(path: str | Path) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def more_memory(con: duckdb.DuckDBPyConnection) -> bool:
-    """Double the memory limit of the database of `con`, up to that of models (`for_models`).
+    """Double the memory limit of the database of `con`, up to the limit for models (`for_models`).
 
     Return False if it already has that limit.
     """
@@ -171,7 +175,7 @@ def more_memory(con: duckdb.DuckDBPyConnection) -> bool:
 
 
 def change_settings(con: duckdb.DuckDBPyConnection, settings: Mapping[str, str]) -> None:
-    """Change settings of `con`. Raise WrongValue for a size in another notation than DuckDB's."""
+    """Change settings of `con`. Raise WrongValue for a size that is not in DuckDB's notation."""
     for name, value in settings.items():
         text = value.replace("'", "''")
         try:
@@ -188,9 +192,9 @@ def limit_bytes(con: duckdb.DuckDBPyConnection) -> int:
 
 
 def give_back(con: duckdb.DuckDBPyConnection) -> None:
-    """Return freed memory of the database of `con`, Arrow and C to the operating system: about 300 MB.
+    """Return freed memory of the database of `con`, of Arrow and of the C heap to the operating system (about 300 MB).
 
-    DuckDB releases unused memory if its limit changes; used memory stays.
+    DuckDB releases unused memory when its limit changes. Memory in use is not affected.
     """
     limit, used = con.execute(
         "SELECT current_setting('memory_limit'), CAST(sum(memory_usage_bytes) AS BIGINT) >> 20 FROM duckdb_memory()"
@@ -211,7 +215,7 @@ def trim() -> None:
 
 @contextmanager
 def without_optimizer(con: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Run queries on `con` as they are written in this block; other connections to its database are unaffected."""
+    """Disable the optimizer for queries on `con` in this block, but not on other connections to its database."""
     con.execute("PRAGMA disable_optimizer")
     try:
         yield
@@ -223,13 +227,14 @@ def without_optimizer(con: duckdb.DuckDBPyConnection) -> Iterator[None]:
 def arrow_result(con: duckdb.DuckDBPyConnection, query: str) -> Any:
     """Return the result of a query, for `to_arrow_table` or `to_arrow_reader`.
 
-    DuckDB 1.5 plans a relation twice. DuckDB 2 copies the rows of anything else once more, with a warning.
+    DuckDB 1.5 plans a relation, which `sql` returns, twice. DuckDB 2 copies the rows of any other result, with a
+    warning.
     """
     return con.execute(query) if _BEFORE_2 else con.sql(query)
 
 
 def rows_of(con: duckdb.DuckDBPyConnection, query: str, values: dict[str, Any] | None = None) -> list[dict[str, Any]]:
-    """Return the rows of a query as dictionaries by column name; `values`: its parameters."""
+    """Return the rows of a query as dictionaries by column name. `values`: parameters of the query."""
     cursor = con.execute(query, values or {})
     names = [column[0] for column in cursor.description or ()]
     return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]

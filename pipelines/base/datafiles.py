@@ -24,7 +24,7 @@ def thresholds() -> dict[str, str]:
 
 
 def threshold(name: str) -> Any:
-    """Return the value of a threshold: an int, or a float if it is written with a point."""
+    """Return the value of a threshold: an int, or a float if it is written with a decimal point."""
     text = thresholds()[name]
     return float(text) if "." in text else int(text)
 

@@ -1,13 +1,13 @@
-"""Errors for the user: a sentence and a remedy. Every interface shows both; a program catches a single class."""
+"""Errors for the user, with a sentence and a remedy, which every interface shows. All have one base class."""
 
 from __future__ import annotations
 
 
 class TracelakeError(Exception):
-    """The request cannot be fulfilled; the message is a sentence that names file and location.
+    """The request cannot be fulfilled. The message is a sentence that names file and location.
 
-    `hint`: the remedy, if the sentence does not contain it. A class has a default, or the raiser passes one. Python
-    prints it below the message.
+    `hint`: the remedy, if the sentence does not contain it. The caller passes it, or the class has a default. Python
+    prints the hint below the message.
     """
 
     hint = ""
@@ -20,4 +20,4 @@ class TracelakeError(Exception):
 
 
 class WrongValue(TracelakeError, ValueError):
-    """An option or setting has an invalid value; the message lists the valid ones."""
+    """An option or setting has an invalid value. The message lists the valid values."""

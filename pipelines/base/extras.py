@@ -24,7 +24,7 @@ _MODULES = {
 
 
 class MissingExtra(TracelakeError, ImportError):
-    """A package of an `extra` is missing or has an unusable version; the message has the command that installs it."""
+    """A package of an `extra` is missing or has an unusable version. The message has the command that installs it."""
 
     def __init__(self, message: str, extra: str) -> None:
         super().__init__(message)
@@ -55,14 +55,14 @@ def _lacks(extra: str) -> list[str]:
 
 
 def _wrong_duckdb(extra: str) -> str | None:
-    """Return the version of DuckDB if the extra needs Ibis and Ibis does not work with it; else None."""
+    """Return the version of DuckDB if the extra needs Ibis and Ibis does not work with that version, else None."""
     if extra != "notebook" or find_spec("duckdb") is None:
         return None
     return None if version("duckdb").startswith("1.") else version("duckdb")
 
 
 def _command(extra: str) -> str:
-    """Return the command that installs an extra; in a clone, into the environment that runs it."""
+    """Return the command that installs an extra. In a clone, it installs into the environment of this process."""
     if not (_CLONE / "pyproject.toml").is_file():
         return f"pip install 'tracelake[{extra}]'"
     return shlex.join([sys.executable, "-m", "pip", "install", "-e", f"{_CLONE}[{extra}]"])

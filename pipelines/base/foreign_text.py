@@ -1,7 +1,7 @@
 """Conversion of foreign text (names of kernels, files, jobs, hosts, any text in a trace) for each output format.
 
-A trace is untrusted input. Its text is shown in full and has no effect: no escape sequence reaches a terminal, and no
-markup, tag or formula results from it. Program output (JSON, Parquet, CSV that is piped) keeps it exactly.
+A trace is untrusted input. Its text is shown in full but has no effect. No escape sequence reaches a terminal, and no
+markup, tag or formula results from the text. Program output (JSON, Parquet, piped CSV) contains the text unchanged.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 def visible(value: Any) -> str:
-    r"""Return text for terminals and logs: invisible and terminal control characters become `\x1b`, `\n`, `\u202e`."""
+    r"""Return text for terminals and logs. Escape invisible and control characters, as in `\x1b`, `\n`, `\u202e`."""
     text = str(value)
     if text.isprintable():
         return text
@@ -43,16 +43,16 @@ def in_xml(value: Any) -> str:
 
 
 def in_markdown(value: Any) -> str:
-    """Return text for a cell or line of GitHub's Markdown: it cannot form a link, tag, code, emphasis or a new cell.
+    """Return text for a cell or line of GitHub's Markdown that cannot form a link, tag, code, emphasis or a new cell.
 
-    Nor does it mention a user or an issue: a word joiner, which is invisible, follows `@`, `#` and `www`.
+    It cannot mention a user or an issue either, because an invisible word joiner follows `@`, `#` and `www`.
     """
     escaped = _MARKDOWN.sub(lambda match: "\\" + match[0], visible(value))
     return _REFERENCE.sub(lambda match: match[0] + JOINER, escaped)
 
 
 def in_spreadsheet(value: Any) -> Any:
-    """Return the value for a CSV file for spreadsheets: text that is a formula gets a leading apostrophe.
+    """Return the value for a CSV file for spreadsheets, with a leading apostrophe if it is text with a formula.
 
     Numbers stay unchanged, as values and as text.
     """

@@ -9,7 +9,10 @@ Thing = TypeVar("Thing")
 
 
 def in_groups(sized: Iterable[tuple[Thing, int]], at_most: int) -> Iterator[list[Thing]]:
-    """Yield the items in order, in groups whose sizes add up to at most `at_most`; a larger item is alone."""
+    """Yield the items in order, in groups whose sizes add up to at most `at_most`.
+
+    A larger item forms a separate group.
+    """
     group: list[Thing] = []
     total = 0
     for item, size in sized:

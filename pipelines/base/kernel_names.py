@@ -15,7 +15,7 @@ from pipelines.base.foreign_text import visible
 from pipelines.base.short_names import shortened
 
 WIDTH = 40
-"""Characters of a short name, and of a name that a command prints in full."""
+"""Maximum number of characters of a short name, and of a name that a command prints in full."""
 
 _TYPES = (
     ("mxfp8", r"MxE[45]m[23]"),
@@ -63,21 +63,21 @@ _LAYOUT = re.compile(r"(?:_|^)([nt]{2}|[NT]{2,3})(?:_|$)")
 _TENSILE = re.compile(r"Cijk_A(ilk|lik)_B(jlk|ljk)_(\w+?)_MT(\d+x\d+)")
 _NAMELESS = re.compile(r"\(anonymous namespace\)::|<unnamed>::|\{anonymous\}::")
 _INSTRUCTION = re.compile(r"(%[\w.-]+) = ")
-"""The name of an instruction of XLA, before its type, opcode and operands: `%fusion.1 = f32[8] fusion(%all-gather.3)`."""
+"""Name of an XLA instruction, before its type, opcode and operands: `%fusion.1 = f32[8] fusion(%all-gather.3)`."""
 _SUFFIX = re.compile(r"( \[clone [^\]]*\]|\.kd| const)+$")
 _FRAME = re.compile(r".*[/\\]([^/\\]+\.py\(\d+\): .*)", re.DOTALL)
 _KNOWN_ARGUMENTS = re.compile(r"\*|\b(int|long|float|double|bool|void)\b|(?i:params|args|kernel)")
 
 
 def short_name(name: str, width: int = WIDTH) -> str:
-    """Return a kernel's short name, in at most `width` characters; longer names of other kinds lose their middle."""
+    """Return a kernel's short name in at most `width` characters. Long names of other kinds lose their middle."""
     return short_names([name], width)[0]
 
 
 def short_names(names: Iterable[str], width: int = WIDTH) -> list[str]:
-    """Return the short names of some names, each in at most `width` characters (at least 8).
+    """Return the short name of each name, in at most `width` characters (at least 8).
 
-    Different names stay different: names with the same short name get their distinguishing words added.
+    Different names stay different, because names with the same short name get their distinguishing words added.
     """
     names = list(names)
     short_by_name = {name: _said(name) if len(name) <= width else _without_folders(_said(name)) for name in names}
@@ -93,7 +93,7 @@ def short_names(names: Iterable[str], width: int = WIDTH) -> list[str]:
 
 
 def _fitting(pairs: list[tuple[str, str]], width: int) -> list[tuple[str, str]]:
-    """Return short names within a width; names that are still equal are numbered."""
+    """Return (name, short name) pairs with short names within `width`. Number short names that are still equal."""
     name_by_short: dict[str, str] = {}
     short_by_name = {}
     for name, short in dict(pairs).items():
@@ -111,9 +111,9 @@ _WILDCARDS = {"*": ".*", "?": ".", "[*]": r"\*", "[?]": r"\?"}
 
 
 def glob_pattern(glob: str) -> re.Pattern[str]:
-    """Return the pattern for a command's PATTERN: `*` matches any text, `?` any character, others themselves.
+    """Return the pattern for a command's PATTERN: `*` matches any text, `?` any character.
 
-    `[*]` and `[?]` match only these characters; other brackets are literal.
+    `[*]` and `[?]` match only these two characters. All other characters, including other brackets, match themselves.
     """
     parts = re.split(r"(\[[*?]\]|[*?])", glob)
     return re.compile("".join(_WILDCARDS.get(part, re.escape(part)) for part in parts), re.DOTALL)
@@ -122,7 +122,8 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
 def glob_of(name: str) -> str:
     """Return a PATTERN that matches a name and can be copied from a terminal.
 
-    It matches no other name, except that `?` matches characters that `visible` escapes, and the `[` of brackets around one.
+    `?` stands in for a character that `visible` escapes, and for a `[` before it if a `]` follows it. Otherwise the
+    PATTERN matches no other name.
     """
     parts = [f"[{char}]" if char in "*?" else "?" if visible(char) != char else char for char in name]
     for i, around in enumerate(zip(parts, parts[1:], parts[2:], strict=False)):
@@ -132,7 +133,7 @@ def glob_of(name: str) -> str:
 
 
 def _pieces(group: list[str]) -> list[str]:
-    """Return, for names with the same short name, the words that distinguish each, the rarest first, at most three."""
+    """Return, for each name with the same short name, at most three distinguishing words, the rarest first."""
     words = [list(dict.fromkeys(_words(name))) for name in group]
     n_names_by_word = Counter(word for name_words in words for word in name_words)
     distinctive = [
@@ -156,7 +157,7 @@ def _words(name: str) -> list[str]:
 
 
 def _without_folders(name: str) -> str:
-    """Return a Python function's name without the folders of its file; other names unchanged."""
+    """Return a Python function's name without the folders of its file, or any other name unchanged."""
     frame = _FRAME.match(name)
     return frame[1] if frame else name
 
@@ -289,7 +290,7 @@ def _is_type(word: str) -> bool:
 
 
 def _type_of(arguments: str, *, whole_numbers: bool = False) -> str:
-    """Return the short name of the first numeric type in template arguments; empty if there is none."""
+    """Return the short name of the first numeric type in template arguments, or '' without a numeric type."""
     types = _OF_ARGUMENT | _WHOLE_NUMBERS if whole_numbers else _OF_ARGUMENT
     return next((types[word] for word in re.findall(r"[A-Za-z_]\w*", arguments) if word in types), "")
 
@@ -300,7 +301,7 @@ def _with_type(base: str, arguments: str) -> str:
 
 
 def _of_product(name: str, arguments: str = "") -> str:
-    """Return the short name of a matrix product or a convolution whose name has its tile; empty for others."""
+    """Return the short name of a matrix product or a convolution whose name has its tile, or '' for other kernels."""
     tile = _TILE.search(name)
     if not tile or not _PRODUCT.search(name) or name.startswith("triton"):
         return ""
@@ -317,7 +318,7 @@ def _of_product(name: str, arguments: str = "") -> str:
 
 
 def _type_in(name: str) -> str:
-    """Return the type of the operands in a library's kernel name; empty if it has none."""
+    """Return the type of the operands in a library's kernel name, or '' if the name has no type."""
     if nvjet := re.match(r"nvjet_(?:sm\d+_)?([a-z]+)_", name):
         return {"t": "bf16", "h": "f16", "q": "fp8", "s": "f32"}.get(nvjet[1][0], nvjet[1])
     return next((kind for kind, pattern in _TYPES if re.search(pattern, name)), "")

@@ -21,13 +21,13 @@ _ESCAPED = re.compile(r"\\(?:\\|x([0-9a-f]{2}))")
 
 
 class UnusablePath(TracelakeError, ValueError):
-    """A path that cannot be used; the message gives the path and the reason."""
+    """A path that cannot be used. The message gives the path and the reason."""
 
 
 def local_path(path: str | Path) -> Path:
-    """Return the path.
+    """Return the path of a file or folder on this machine.
 
-    Raise UnusablePath unless it is on this machine: s3://…, file://…, host:/…, ducklake:… are not.
+    Raise UnusablePath for a URL or an address: s3://…, file://…, host:/…, ducklake:….
     """
     if str(path).startswith(DUCKLAKE):
         raise UnusablePath(
@@ -45,8 +45,8 @@ def local_path(path: str | Path) -> Path:
 def without_parents(path: Path) -> Path:
     """Return the path unchanged, or if it contains `..`, as an absolute path without it.
 
-    Folders are compared by their paths, and `../inbox` is the same folder as `inbox`. Links are kept where `..` does not
-    depend on them.
+    Folders are compared by their paths, so `../inbox` must become the path that `inbox` has. Links are resolved only if
+    `..` depends on them.
     """
     if ".." not in path.parts:
         return path
@@ -55,10 +55,10 @@ def without_parents(path: Path) -> Path:
 
 
 def path_text(path: str | Path) -> str:
-    r"""Return a path as text that can be stored, hashed and printed; `text_path` is the inverse.
+    r"""Return a path as text that can be stored, hashed and printed. The inverse is `text_path`.
 
-    The text is the path itself, unless its bytes are not UTF-8 (`caf\xe9.json` in Latin-1): such a byte becomes `\x`
-    and two hex digits, and a backslash becomes two. A path that already contains `\x` has its backslashes doubled, too.
+    The text is the path itself if its bytes are UTF-8. Otherwise (`caf\xe9.json` in Latin-1), each other byte becomes
+    `\x` and two hex digits, and each backslash becomes two. A path with `\x` also has its backslashes doubled.
     """
     text = str(path)
     if "\\x" in text or any("\udc80" <= char <= "\udcff" for char in text):
@@ -90,7 +90,7 @@ def utf8_path(path: Path) -> Path:
 
 
 def is_file(path: Path) -> bool:
-    """Return whether it is a regular file, or inaccessible: reading it then gives the reason."""
+    """Return whether the path is a regular file, or inaccessible, so that reading it raises the error."""
     try:
         return path.is_file()
     except OSError:
@@ -98,7 +98,7 @@ def is_file(path: Path) -> bool:
 
 
 def is_folder(path: Path) -> bool:
-    """Return whether it is an accessible folder."""
+    """Return whether the path is an accessible folder."""
     try:
         return path.is_dir()
     except OSError:
@@ -106,9 +106,9 @@ def is_folder(path: Path) -> bool:
 
 
 def files_under(folder: Path) -> list[Path]:
-    """Return all files in a folder except hidden ones, recursively and sorted; links to folders are not followed.
+    """Return all files in a folder except hidden files, recursively and sorted, without following links to folders.
 
-    A folder that cannot be listed is itself in the list, so that reading it gives the reason.
+    A folder that cannot be listed is itself in the list, so that reading it raises the error.
     """
     files: list[Path] = []
     folders = [folder]
@@ -129,7 +129,7 @@ def files_under(folder: Path) -> list[Path]:
 
 
 def is_under(folder: Path) -> Callable[[Path], bool]:
-    """Return a function that returns whether a path is the folder or under it, also if a link leads to one of them."""
+    """Return a function that returns whether a path is the folder or inside it, directly or through symbolic links."""
     real_folder = os.path.realpath(folder)
     name = os.path.basename(real_folder)
 
@@ -150,6 +150,6 @@ def total_size(files: Iterable[Path]) -> int:
     for path in files:
         try:
             size += path.stat().st_size if path.is_file() else 0
-        except OSError:  # reading it raises the error
+        except OSError:  # the code that reads the file reports the error
             continue
     return size

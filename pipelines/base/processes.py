@@ -1,4 +1,4 @@
-"""Unique names of processes, to check later whether the process still runs, and where a new one imports from."""
+"""Unique names of processes, to check later whether a process still runs, and the import path for new processes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 def this_process() -> str:
-    """Return `host:pid:start` of this process: a later process with the same pid has another start."""
+    """Return this process's name `host:pid:start`. A later process with the same pid has another `start`."""
     return f"{socket.gethostname()}:{os.getpid()}:{_started(os.getpid())}"
 
 
 def is_alive(process: str) -> bool:
     """Return whether the process `host:pid:start` runs. Processes of other hosts are assumed to run.
 
-    An empty `start` is that of any process with this pid.
+    An empty `start` matches any process with this pid.
     """
     host, pid, start = process.rsplit(":", 2)
     if host != socket.gethostname():
@@ -28,7 +28,7 @@ def is_alive(process: str) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # the process of another user, whose start counts as well
+        pass  # a process of another user, whose start is compared below
     started = _started(int(pid))
     return started != "ended" and ("" in (start, started) or started == start)
 
@@ -39,7 +39,7 @@ def this_machine() -> str:
 
 
 def owner_mark() -> str:
-    """Return `host:pid:start@namespace` of this process, for the name of a folder that belongs to it (`is_running_here`)."""
+    """Return `host:pid:start@namespace` of this process, for the name of a folder that it owns (`is_running_here`)."""
     return f"{this_process()}@{_namespace()}"
 
 
@@ -67,7 +67,7 @@ def _namespace() -> str:
 
 
 def _started(pid: int) -> str:
-    """Return a process's start in ticks since boot; empty without /proc, `ended` for a zombie or dead process."""
+    """Return a process's start in ticks since boot, '' without /proc, or `ended` for a zombie or dead process."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except OSError:
@@ -78,6 +78,6 @@ def _started(pid: int) -> str:
 def import_path() -> str:
     """Return PYTHONPATH for the same imports as in this process, in a process with another working directory.
 
-    The working directory is spelled out, because a checkout may be on the path only as the working directory.
+    `sys.path` may contain the working directory as an empty string, so it is replaced by the absolute path.
     """
     return os.pathsep.join(path or os.getcwd() for path in sys.path)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 def shortened(texts: Iterable[str], width: int) -> list[str]:
     """Return each text in at most `width` characters (at least 8), with `…` for the omitted middle.
 
-    Different texts stay different: if they differ only in the omitted part, that part is shown instead.
+    Different texts stay different. If texts differ only in the omitted part, that part is shown instead.
     """
     texts = list(texts)
     short = {text: _without_middle(text, width) for text in texts}

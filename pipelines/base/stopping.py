@@ -20,7 +20,7 @@ AT_MOST_S = 1.0  # from a signal until the process stops waiting for unfinished 
 _TIDY_S = 0.5
 _SIGNAL_WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 _SWALLOWED = "Query interrupted"  # the text of DuckDB's RuntimeError
-_asked = 0  # the signal
+_asked = 0  # number of the first signal, 0 before it
 _unwinds = _is_printed = False
 
 
@@ -32,7 +32,7 @@ def is_stop(error: BaseException) -> bool:
 
 
 def raise_if_stopped(error: BaseException) -> None:
-    """Raise KeyboardInterrupt if `is_stop(error)`: for code that records caught errors as failures."""
+    """Raise KeyboardInterrupt if `is_stop(error)`. Code that records caught errors as failures calls this first."""
     if is_stop(error):
         raise KeyboardInterrupt from None
 
@@ -48,7 +48,7 @@ def sentence() -> str:
 
 
 def listen() -> None:
-    """Let signals end this program: immediately, or by KeyboardInterrupt inside `unwinding`.
+    """Let signals end this program immediately, or by KeyboardInterrupt inside `unwinding`.
 
     For the main thread of a process that runs only tracelake. An ignored signal (as SIGINT in a shell's background)
     stays ignored.
@@ -69,7 +69,7 @@ def listen() -> None:
 def unwinding() -> Iterator[None]:
     """Let a signal raise KeyboardInterrupt in this block, so that temporary folders are removed.
 
-    The process ends anyway.
+    The process ends in any case.
     """
     global _unwinds
     previous, _unwinds = _unwinds, True
@@ -80,10 +80,10 @@ def unwinding() -> Iterator[None]:
 
 
 def end() -> int:
-    """Print to stderr that the command was stopped; return its exit status."""
+    """Print to stderr that the command was stopped, and return its exit status."""
     _print_once()
-    # Dataclasses are created by exec(). If KeyboardInterrupt interrupted the last exec(), Python, run with -m, kills itself
-    # with SIGINT at the end, whatever the status. A successful exec() clears that.
+    # Dataclasses are created by exec(). If KeyboardInterrupt interrupted the last exec(), Python, run with -m, kills
+    # itself with SIGINT at the end, whatever the status. A successful exec() clears that.
     exec("")
     return exit_code()
 
@@ -91,20 +91,20 @@ def end() -> int:
 def _stop(number: int, _: object) -> None:
     global _asked
     is_first, _asked = not _asked, _asked or number
-    if not is_first or not _unwinds:  # nothing to undo, or the second signal: do not wait
+    if not is_first or not _unwinds:  # end immediately if there is nothing to undo, or at the second signal
         _leave()
     raise KeyboardInterrupt
 
 
 def _finish() -> None:
-    """Ignore further signals: all work is done, and a signal while Python ends would kill it without a message."""
-    with suppress(ValueError):  # not in the main thread: _watch, which ends the process itself, runs this
+    """Ignore further signals, because a signal while Python exits would kill it without a message."""
+    with suppress(ValueError):  # called outside the main thread, by _watch, which ends the process itself
         for number in _SIGNAL_WORDS:
             signal.signal(number, signal.SIG_IGN)
 
 
 def _watch(reads: int) -> None:
-    """End the process if it does not end by itself after a signal."""
+    """End the process AT_MOST_S after a signal, unless the main thread has ended it by then."""
     global _asked
     while True:
         number = os.read(reads, 1)[0]
@@ -123,7 +123,7 @@ def _leave() -> NoReturn:
 
 
 def _print_once() -> None:
-    """Print the message once, whichever thread is first; as bytes, because a print may have been interrupted."""
+    """Print the message unless another thread has. Write bytes, because the signal may have interrupted a print."""
     global _is_printed
     if not _is_printed:
         _is_printed = True

@@ -1,6 +1,6 @@
 """Building blocks of self-contained SVG pictures without script, font or server. Needs only the standard library.
 
-Foreign text (names in traces) is escaped here: it enters only through `text` and the tooltips of `rect`.
+Foreign text (names in traces) enters only through `text` and the tooltips of `rect`, which escape it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def text(x: float, y: float, label: object, kind: str = "", at: str = "start") -
 def rect(
     x: float, y: float, width: float, height: float, kind: str = "", fill: str = "", says: object | None = None
 ) -> str:
-    """Return a box of the class `kind`; `says` is its tooltip."""
+    """Return a box of the class `kind`. `says`: text of its tooltip."""
     style = (f' class="{kind}"' if kind else "") + (f' fill="{fill}"' if fill else "")
     box = f'<rect x="{_short(x)}" y="{_short(y)}" width="{_short(width)}" height="{_short(height)}"{style}'
     return f"{box}/>" if says is None else f"{box}><title>{in_xml(says)}</title></rect>"
@@ -69,7 +69,7 @@ def hatch(ident: str, paper: str, ink: str) -> str:
 
 
 def ramp(low: Rgb, high: Rgb) -> Colour:
-    """Return a color scale between two colors: `#rrggbb` for a number from 0 to 1, clamped."""
+    """Return a color scale between two colors, a function from a number (clamped to 0 to 1) to `#rrggbb`."""
 
     def colour(part: float) -> str:
         part = min(max(part, 0.0), 1.0)
@@ -78,7 +78,7 @@ def ramp(low: Rgb, high: Rgb) -> Colour:
     return colour
 
 
-WARM = ramp((255, 250, 240), (239, 101, 72))  # black text is readable on all of them
+WARM = ramp((255, 250, 240), (239, 101, 72))  # black text is readable on all of these colors
 
 
 def legend(x: float, y: float, width: float, colour: Colour, low: str, high: str) -> Iterator[str]:
@@ -100,7 +100,7 @@ def _width(char: str) -> float:
 
 
 def fitting(label: str, room: float) -> str:
-    """Return the part of a text that fits `room` pixels; empty if that is less than two letters and an ellipsis."""
+    """Return the part of a text that fits `room` pixels, or '' if less than two letters and an ellipsis fit."""
     ends = [*accumulate(map(_width, label))]
     if not ends or ends[-1] <= room:
         return label
@@ -112,7 +112,7 @@ def fitting(label: str, room: float) -> str:
 class Cell:
     """A cell of a heat map.
 
-    `part`: color (0 to 1); `says`: tooltip; `number`: its text; `kind`: CSS class of its box.
+    `part`: color (0 to 1). `says`: tooltip. `number`: text in the cell. `kind`: CSS class of the cell's box.
     """
 
     row: int
@@ -138,7 +138,7 @@ def heat_map(
     """Return a picture of colored cells in rows and columns.
 
     `label` explains a cell, `ends` the ends of the color scale. `framed`: indices of rows with a frame. `width` and
-    `height` of a cell are in pixels; numbers and names that do not fit are omitted.
+    `height` of a cell are in pixels. Numbers and names that do not fit are omitted.
     """
     label_step = max(1, 30 // width)
     bottom = _TOP + len(rows) * height

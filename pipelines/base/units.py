@@ -1,4 +1,4 @@
-"""Human-readable numbers: the same unit, digits and spelling wherever tracelake shows one."""
+"""Human-readable numbers, with the same units, digits and spelling in all interfaces."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ MINUS = "\N{MINUS SIGN}"
 def time(ns: float) -> str:
     """Return a time as text: `12.3 us`, `4.56 ms`, `1.23 s`."""
     for unit, size in (("s", 1e9), ("ms", 1e6)):
-        if abs(ns) >= 0.99995 * size:  # no 1,000.0 us
+        if abs(ns) >= 0.99995 * size:  # rounding must not show 1,000.0 us
             return f"{ns / size:,.2f} {unit}"
     return f"{ns / 1e3:,.1f} us"
 
 
 def nanoseconds(text: str) -> int | None:
-    """Return a time such as `12.3ms`, `900us` or `1.2s` in ns; None for any other text, and for 0."""
+    """Return a time such as `12.3ms`, `900us` or `1.2s` in ns, or None for any other text and for 0."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(s|ms|us|ns)", text.strip())
     if match is None:
         return None
@@ -26,7 +26,7 @@ def nanoseconds(text: str) -> int | None:
 
 def rounded_time(ns: float) -> str:
     """Return an approximate time with two digits: `37 ms`, `2.1 ms`, `130 us`."""
-    if abs(ns) < 1e3:  # less than the last digit that `time` shows of a whole us
+    if abs(ns) < 1e3:  # below 1 us, `time` shows one digit anyway
         return time(ns)
     rounded_ns = round(ns, 1 - math.floor(math.log10(abs(ns))))
     number, unit = time(rounded_ns).split(" ")
@@ -47,15 +47,15 @@ def difference(ns: float) -> str:
 def size(n_bytes: float) -> str:
     """Return bytes as text: `512 B`, `1.50 MiB`, `79.10 GiB`."""
     for unit, unit_bytes in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if abs(n_bytes) >= 0.999995 * unit_bytes:  # no 1,024.00 KiB
+        if abs(n_bytes) >= 0.999995 * unit_bytes:  # rounding must not show 1,024.00 KiB
             return f"{n_bytes / unit_bytes:,.2f} {unit}"
     return f"{n_bytes:,.0f} B"
 
 
 def count(value: float) -> str:
-    """Return an integer with separators; a large one (operations, bytes) with an SI prefix."""
+    """Return an integer with separators, or with an SI prefix from a million on."""
     for prefix, factor in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6)):
-        if abs(value) >= 0.999995 * factor:  # no 1,000.00 M
+        if abs(value) >= 0.999995 * factor:  # rounding must not show 1,000.00 M
             return f"{value / factor:,.2f} {prefix}"
     return f"{value:,.0f}"
 
@@ -76,7 +76,7 @@ def percent(value: float) -> str:
 
 
 def share(value: float) -> str:
-    """Return a ratio (1 is all of it) as a percentage."""
+    """Return a ratio (1 is 100 %) as a percentage."""
     return percent(100 * value)
 
 
@@ -86,7 +86,7 @@ def ratio(value: float) -> str:
 
 
 def number(value: float) -> str:
-    """Return a number with six digits and separators, never with an exponent: `2,252,910`, `0.0123457`."""
+    """Return a number with separators, six or more significant digits and no exponent: `2,252,910`, `0.0123457`."""
     if not math.isfinite(value) or value == 0:
         return f"{value:g}"
     digits = max(5 - math.floor(math.log10(abs(value))), 0)

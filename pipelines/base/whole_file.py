@@ -11,9 +11,9 @@ PART = ".part"
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Replace a file atomically and flush it, so that it survives a power loss. Its permissions are those of the umask.
+    """Replace a file atomically and flush it, so that it survives a power loss. Raise OSError.
 
-    (`tempfile` would make it readable by its owner only.) Raise OSError.
+    The umask determines its permissions. (`tempfile` would make it readable by its owner only.)
     """
     temporary = path.with_name(f".{path.name.lstrip('.')}-{secrets.token_hex(4)}{PART}")
     try:

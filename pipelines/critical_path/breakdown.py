@@ -1,4 +1,4 @@
-"""The temporal breakdown of a trace as rows, by our rules or with the rows and classes that HTA counts."""
+"""The temporal breakdown of a trace as rows, by tracelake's rules or by HTA's rules."""
 
 from __future__ import annotations
 
@@ -30,10 +30,12 @@ def trace_breakdown(
 ) -> list[dict[str, Any]]:
     """Return the breakdown of one trace, one row per device.
 
-    It is computed from `events`, `traces` and `findings` in `con`, which must be private, or read from its stored
-    table. Profile `hta` counts what HTA 0.6.1 counts, by HTA's classes, in exact ns: waits and every event with a
-    stream, except the last profiler step, in one row for all devices. `overrides` are switches of the profile, as
+    The breakdown is read from its stored table, or computed from `events`, `traces` and `findings` in `con`. No other
+    caller may use `con`, because its table `kernels` is replaced. `overrides` are switches of the profile, as
     `request_windows` accepts them.
+
+    Profile `hta` counts the same events as HTA 0.6.1, by HTA's classes, in exact ns. These are waits and all events
+    with a stream, except the last profiler step. It returns one row for all devices.
     """
     request = WindowRequest(trace_id, profile=profile)
     request_windows(con, [request], overrides)

@@ -1,1 +1,1 @@
-"""Ingesting and modelling on an engine of the user's choice: this process or Ray. The engine schedules."""
+"""Ingestion and modelling on an engine that the user chooses (this process or Ray) and that schedules the work."""

@@ -1,5 +1,6 @@
-"""Captures as units. Their ranks may come from different units, so their tables are computed when all are in the store.
+"""Work units of captures.
 
+The ranks of a capture may come from different units, so its tables are computed once all ranks are in the store.
 A worker copies the tables of their traces from the store into a private lake, computes there, and commits the result.
 """
 
@@ -35,7 +36,7 @@ CAPTURES = 40
 
 @dataclass(frozen=True)
 class Capturing:
-    """A function, which can be sent to a worker, that computes tables of captures.
+    """Callable, which can be sent to a worker, that computes tables of captures.
 
     Its units contain captures, and ids of captures that no longer exist.
     """
@@ -45,7 +46,7 @@ class Capturing:
     force: bool = False  # see Store.capture_contents
 
     def __call__(self, unit: Unit) -> Computed:
-        """Compute a unit. Raises what the models and the store raise."""
+        """Compute a unit. Errors of the models and of the store propagate."""
         return _compute(self, unit)
 
 
@@ -64,7 +65,7 @@ class Computed:
 def changed_captures(store: Store, force: bool = False) -> list[Group]:
     """Return the captures that are new or changed, and the ids of deleted ones. `force`: see Store.capture_contents.
 
-    A capture changes with its traces or roles, and in a DuckLake with the versions of the models. Raises StoreError,
+    A capture changes with its traces or roles, and in a DuckLake with the versions of the models. Raise StoreError,
     and RolesError for a roles.csv that cannot be read.
     """
     captures = lake_captures(store.lake) if store.lake else _captures(store)

@@ -25,7 +25,7 @@ class Done:
 
 
 class Engine(Protocol):
-    """An engine that runs units. Leaving its context ends what the engine started, and nothing else."""
+    """An engine that runs units. Leaving its context ends only what the engine itself started."""
 
     slots: int  # number of concurrent units
     cpus: int | None  # CPUs per unit, None for all CPUs of the machine
@@ -35,7 +35,7 @@ class Engine(Protocol):
     def __exit__(self, *_: object) -> None: ...
 
     def submit(self, units: Sequence[UnitT], work: Callable[[UnitT], Any]) -> Iterator[Done]:
-        """Yield one Done per unit, as each one ends. If closed early (Ctrl-C), cancel the remaining units."""
+        """Yield one Done per unit, as soon as the unit ends. If closed early (Ctrl-C), cancel the remaining units."""
         ...
 
 

@@ -1,6 +1,7 @@
-"""Ingestion into a store in a child process, for files that crashed a run: only the death of the child is a file's fault.
+"""Ingestion into a store in a child process, for files that crashed a run.
 
-A unit that fails with an error is reported as failed, so that its files are retried.
+If the child process dies, its files are rejected. A unit that fails with an error is only reported as failed, so that
+its files are retried.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _CHILD = ("-m", "pipelines.engines.isolated")
 def ingest_in_child(address: str, paths: Sequence[Path], job: str | None) -> Followed:
     """Ingest files that belong together in a child process. If the process dies, reject the files.
 
-    Raise OSError or TracelakeError if the store cannot be opened, Stopped if the process was asked to stop, as by the signal
-    that stops `tracelake ui` and its runs.
+    Raise OSError or TracelakeError if the store cannot be opened. Raise Stopped if a signal stopped the child process,
+    such as the signal that stops `tracelake ui` and its runs.
     """
     result = run_child(_CHILD, address, paths, job)
     if isinstance(result, dict):
@@ -41,7 +42,7 @@ def ingest_in_child(address: str, paths: Sequence[Path], job: str | None) -> Fol
 
 
 def main() -> int:
-    """Ingest the files of `run_child`, and print rows and failed units as JSON; return the exit status."""
+    """Ingest the files of `run_child`, and print rows and failed units as JSON. Return the exit status."""
     address, job, files = request_of_parent()
     try:
         run = ingest_on(InProcess(), address, files, job)

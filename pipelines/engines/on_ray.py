@@ -1,4 +1,4 @@
-"""Units as tasks of Ray: on a cluster with this address (`ray://host:10001`, `host:6379`), or on this machine."""
+"""Work units as tasks of Ray, on the cluster at an address (`ray://host:10001`, `host:6379`), or on this machine."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ray import exceptions  # pyright: ignore[reportMissingImports]
 
 from pipelines.engines.engine import ATTEMPTS, Done, UnitT, first_line
 
-_LOCAL = "local"  # starts a new cluster; without it, Ray would join any cluster that runs on this machine
-_CPUS = 1  # of a unit
+_LOCAL = "local"  # starts a new cluster, because Ray would otherwise join any cluster on this machine
+_CPUS = 1  # per unit
 _OBJECTS = 100 << 20  # bytes of shared memory: units and results are small
 
 

@@ -1,4 +1,4 @@
-"""The engine that a user names: this process, or Ray."""
+"""Creation of the engine that a user names (this process or Ray)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAMES = ("in-process", "ray")
 def open_engine(name: str, address: str | None = None) -> Engine:
     """Return an engine by name. Without an address, Ray starts on this machine.
 
-    Raises MissingExtra if Ray is not installed, ConnectionError if no cluster answers at the address, and WrongValue
+    Raise MissingExtra if Ray is not installed, ConnectionError if no cluster answers at the address, and WrongValue
     for an unknown name.
     """
     if name == "in-process":

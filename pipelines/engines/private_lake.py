@@ -27,9 +27,9 @@ _OWN = (SCRATCH, "TRACELAKE_THREADS", "TRACELAKE_MEMORY")  # a worker has its ow
 class Setting:
     """The settings that all units of a run share.
 
-    `store`: its address. `cpus`: CPUs per task, None for the whole machine. `environment`: environment variables of
-    workers. `home`: identifies the machine and folder of a folder lake, so that no worker writes into another folder of
-    the same name.
+    `store`: the store's address. `cpus`: CPUs per task, None for the whole machine. `environment`: environment
+    variables of workers. `home`: identifies the machine and folder of a folder lake, so that no worker writes into
+    another folder of the same name.
     """
 
     store: str
@@ -41,7 +41,7 @@ class Setting:
     def here(cls, store: str, cpus: int | None) -> Setting:
         """Return a setting with this process's environment variables of tracelake.
 
-        So patterns and limits apply to workers, too. Creates the folder of a folder lake. Raises OSError, and
+        Patterns and limits thus apply to workers, too. Create the folder of a folder lake. Raise OSError, and
         UnusablePath for a folder that cannot be a lake.
         """
         environment = {name: value for name, value in os.environ.items() if name.startswith(_OURS) and name not in _OWN}
@@ -54,7 +54,7 @@ class Setting:
 
 
 def prepare(setting: Setting) -> None:
-    """Apply the setting to this worker process. Raises StoreError if a folder lake is on another machine."""
+    """Apply the setting to this worker process. Raise StoreError if a folder lake is on another machine."""
     os.environ.update(setting.environment)
     if setting.cpus is not None:
         take_share(setting.cpus)
@@ -69,7 +69,9 @@ def _home(root: Path) -> str:
     """Return an id of this machine and the folder on it. Containers of one machine may share both."""
     try:
         status = root.stat()
-        return f"{this_machine()}:{status.st_dev}:{status.st_ino}"  # the top folders of several disks have one inode number
+        return (
+            f"{this_machine()}:{status.st_dev}:{status.st_ino}"  # top folders of different disks can have equal inodes
+        )
     except OSError as error:
         return str(error)
 

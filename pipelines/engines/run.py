@@ -1,4 +1,4 @@
-"""Submission of a run's units, and handling of those that fail.
+"""Submission of a run's units, and handling of units that fail.
 
 A unit whose worker dies is retried in halves. Failed units are reported, and their files added to `rejects`.
 """
@@ -31,7 +31,7 @@ from pipelines.runs.store import Store, StoreError, open_store
 
 @dataclass(frozen=True)
 class FailedUnit:
-    """A unit that was given up, of which nothing is in the store. `items`: its files or captures."""
+    """A unit that failed in every attempt. The store contains none of its rows. `items`: its files or captures."""
 
     unit: str
     items: tuple[str, ...]
@@ -72,7 +72,7 @@ def ingest_on(
 
     `on_unit(so_far, done)` is called as each unit ends. A unit whose worker died in every attempt is retried alone,
     then in halves, so that only the file that kills its worker is lost. Units that finally fail are in `failed`, and
-    their files in `rejects`. Files of the lake itself are skipped. Raises StoreError, OSError, UnusablePath, and
+    their files in `rejects`. Files of the lake itself are skipped. Raise StoreError, OSError, UnusablePath, and
     CatalogError for an op_formulas.csv that cannot be used.
     """
     setting = Setting.here(store, engine.cpus)
@@ -88,7 +88,7 @@ def ingest_on(
         so_far.rows += [TraceRow(path, "rejected", reason=why) for path, why in reasons.items()]
         try:
             reject_unread(setting, reasons)
-        except (StoreError, OSError, duckdb.Error) as error:  # most likely the reason why the units failed, too
+        except (StoreError, OSError, duckdb.Error) as error:  # most likely also why the units failed
             so_far.not_kept = first_line(error)
     return so_far
 
@@ -100,10 +100,10 @@ def materialize_on(
     on_unit: OnUnit = lambda *_: None,
     force: bool = False,
 ) -> Followed:
-    """Update tables (all by default) on an engine: of traces, then of captures.
+    """Update tables (all by default) on an engine, first tables of traces, then tables of captures.
 
     Tables are computed if they are missing or of another model version. `force`: also compute the named tables that are
-    up to date, but not their sources. Raises CatalogError for a name that is not a table, RolesError for a roles.csv
+    up to date, but not their sources. Raise CatalogError for a name that is not a table, RolesError for a roles.csv
     that cannot be read, StoreError.
     """
     catalog = load_catalog()
@@ -111,8 +111,8 @@ def materialize_on(
     opened = open_store(store)
     of_captures = [name for name in catalog.of_captures if name in requested]
     if of_captures:
-        # A capture's newest batch counts. A batch without the other tables would hide them, and only a folder lake adds
-        # tables to an existing batch.
+        # Readers use only a capture's newest batch, so a batch without the other tables would hide them. Only a folder
+        # lake can add tables to an existing batch.
         of_captures = requested_captures(catalog, of_captures) if opened.lake else list(catalog.of_captures)
     named = requested_tables(catalog, [name for name in requested if name not in catalog.of_captures])
     # The sources of capture tables are computed together with the named tables, as without an engine.
@@ -141,7 +141,7 @@ def materialize_on(
 
 
 def _ready(store: Store, groups: list[Group], tables: Sequence[str], so_far: Followed) -> list[Group]:
-    """Return the captures whose traces have all source tables. The others wait for a run in which no unit fails."""
+    """Return the captures whose traces have all source tables. Other captures wait for a run in which no unit fails."""
     lacking = (
         {batch.batch_id for group in stale_groups(store, tables) for batch in group.items} if so_far.failed else ()
     )
@@ -160,10 +160,10 @@ def _ready(store: Store, groups: list[Group], tables: Sequence[str], so_far: Fol
 def _follow(
     engine: Engine, so_far: Followed, units: Sequence[Unit], work: Callable[[Unit], Any], on_unit: OnUnit
 ) -> None:
-    """Submit units, and retry one by one those whose worker died.
+    """Submit units, and retry the units whose worker died, one by one.
 
-    Such a unit may only have waited on the worker that another unit killed. If a worker dies again, its unit is the
-    cause, and is split in halves.
+    Another unit on the same worker may have killed it. If a worker dies again, its only unit is the cause, and is split
+    in halves.
     """
     so_far.n_units += len(units)
     so_far.size += sum(unit.size for unit in units)

@@ -1,7 +1,7 @@
-"""Batches whose tables are missing or of another model version, as units.
+"""Work units of batches whose tables are missing or of another model version.
 
-In a folder lake such a unit works on the lake itself, because its traces are already committed. In other stores it works
-in a private lake, and replaces the tables in one transaction.
+In a folder lake such a unit works on the lake itself, because its traces are already committed. In other stores it
+works in a private lake, and replaces the tables in one transaction.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pipelines.runs.store import Store, open_store
 
 @dataclass(frozen=True)
 class Modelling:
-    """A function, which can be sent to a worker, that computes tables of batches.
+    """Callable, which can be sent to a worker, that computes tables of batches.
 
     For a folder lake the worker must be on the same machine. `force`: also compute tables that are up to date.
     """
@@ -30,7 +30,7 @@ class Modelling:
     force: bool = False
 
     def __call__(self, unit: Unit) -> Modelled:
-        """Compute a unit. Raises what the models raise."""
+        """Compute a unit. Errors of the models propagate."""
         prepare(self.setting)
         began, cpu = time.perf_counter(), time.process_time()
         store = open_store(self.setting.store)
@@ -40,7 +40,7 @@ class Modelling:
 
 @dataclass(frozen=True)
 class ModellingCaptures:
-    """A function, as Modelling, that computes tables of captures that are otherwise up to date.
+    """Callable, like Modelling, that computes tables of captures that are otherwise up to date.
 
     Its units contain ids of captures.
     """
@@ -50,7 +50,7 @@ class ModellingCaptures:
     force: bool = False
 
     def __call__(self, unit: Unit) -> Modelled:
-        """Compute a unit. Raises what the models raise."""
+        """Compute a unit. Errors of the models propagate."""
         prepare(self.setting)
         began, cpu = time.perf_counter(), time.process_time()
         part = Part(frozenset(unit.items), frozenset())
@@ -68,10 +68,10 @@ class Modelled:
 
 
 def stale_groups(store: Store, tables: Sequence[str], force: bool = False) -> list[Group]:
-    """Return the batches that lack some of these tables or have outdated ones. With `force`, all batches."""
+    """Return the batches in which one of these tables is missing or outdated. With `force`, return all batches."""
     return [Group((stale.batch,), stale.size) for stale in store.stale_batches(tables, force)]
 
 
 def stale_captures(store: Store, tables: Sequence[str], force: bool = False) -> list[Group]:
-    """Return the captures to which tables must be added, or in which they are outdated, by batch. With `force`, all."""
+    """Return the captures with missing or outdated tables, grouped by batch. With `force`, return all captures."""
     return [Group(tuple(captures), 0) for captures in store.stale_captures(tables, force)]

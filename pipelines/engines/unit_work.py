@@ -1,6 +1,6 @@
-"""The work on a unit of files: ingest and model them in a private lake, then commit it in one transaction.
+"""The work on a unit of files: ingestion and modelling in a private lake, and its commit in one transaction.
 
-A unit may be done any number of times, also concurrently on several workers, because the store accepts each trace once.
+Workers may process a unit repeatedly and concurrently, because the store accepts each trace once.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from pipelines.readers.kineto.limits import Limits
 
 @dataclass(frozen=True)
 class Ingesting:
-    """A function, which can be sent to a worker, that ingests a unit."""
+    """Callable, which can be sent to a worker, that ingests a unit."""
 
     setting: Setting
     job: str | None = None
     limits: Limits | None = None
 
     def __call__(self, unit: Unit) -> Ingested:
-        """Return the outcome of each file. Raises what ingestion, models and the store raise."""
+        """Return the outcome of each file. Errors of ingestion, the models and the store propagate."""
         return ingest_unit(self, unit)
 
 
@@ -38,7 +38,7 @@ class Ingested:
 
 
 def ingest_unit(how: Ingesting, unit: Unit) -> Ingested:
-    """Ingest the unit's files, compute their tables, and commit. If the store has all traces, no model is run."""
+    """Ingest the unit's files, compute their tables, and commit. Run no model if the store already has all traces."""
     from pipelines.lake.publish.user_causes import CAUSES, write_causes
     from pipelines.lake.publish.user_formulas import OP_FORMULAS, write_formulas
     from pipelines.readers.ingest import ingest
@@ -63,7 +63,7 @@ def ingest_unit(how: Ingesting, unit: Unit) -> Ingested:
 
 
 def reject_unread(setting: Setting, reasons: Mapping[str, str]) -> None:
-    """Commit the files of failed units as rows of `rejects`, without reading them. Raises what the store raises."""
+    """Commit the files of failed units as rows of `rejects`, without reading them. Errors of the store propagate."""
     from pipelines.base.paths import text_path
     from pipelines.readers.ingest import reject_files
     from pipelines.runs.store import open_store

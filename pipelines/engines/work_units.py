@@ -1,6 +1,6 @@
-"""Files or captures → units of work: one large trace, or some 40 small ones, so that units take similar times.
+"""Division of files or captures into work units of similar duration: one large trace, or some 40 small traces.
 
-Files that only make sense together (a schedule run's folder, a job's dumps) stay in one unit.
+Files that must be read together (a schedule run's folder, a job's dumps) stay in one unit.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pipelines.readers.inputs.find import classify_files
 UNIT_FILES = 40
 UNIT_BYTES = 512 << 20
 _LEAST_BYTES = 32 << 20  # below it, the fixed cost of a unit (49 tables, a commit) dominates
-_PER_SLOT = 3  # units per concurrent task of an engine, so that the last ones end together
+_PER_SLOT = 3  # units per concurrent task of an engine, so that the last units end at similar times
 _UNPACKED = 12  # estimated bytes of JSON per byte of .gz; traces have 10 to 15
 
 
@@ -56,10 +56,10 @@ class Unit:
 
 
 def cut(groups: Iterable[Group], slots: int, max_items: int) -> list[Unit]:
-    """Return units, the largest first, of at most `max_items` items and UNIT_BYTES, or of a single group.
+    """Return units of at most `max_items` items and UNIT_BYTES, or of a single group, in order of decreasing size.
 
-    `slots`: the number of units that the engine runs concurrently. More slots make smaller units, so that all have
-    work. Groups are used in order, so ranks of one capture are mostly in one unit.
+    `slots`: the number of units that the engine runs concurrently. Units are smaller with more slots, so that every
+    slot has work. Groups stay in order, so ranks of one capture are mostly in one unit.
     """
     listed = list(groups)
     total = sum(group.size for group in listed)
@@ -85,9 +85,9 @@ def _fill(groups: Sequence[Group], max_items: int, limit: int) -> Iterator[list[
 
 
 def groups_of(files: Iterable[Path]) -> list[Group]:
-    """Return the files grouped by what must be read together.
+    """Return the files in groups that must be read together.
 
-    Files that cannot be accessed are included, because reading them reports the reason.
+    Files that cannot be accessed are included, so that reading them reports the reason.
     """
     sets, alone, failed = classify_files(files)
     together = [sorted(paths) for _, files_by_set in sets for paths in files_by_set.values()]

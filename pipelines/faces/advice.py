@@ -1,4 +1,4 @@
-"""Advice on a cause: by its largest names (rules in `sql/rules/causes/cause_advice.csv`), or else the cause's general advice."""
+"""Advice on a cause, chosen by its largest names (`sql/rules/causes/cause_advice.csv`), or else its general advice."""
 
 from __future__ import annotations
 

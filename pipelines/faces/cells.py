@@ -12,7 +12,7 @@ from pipelines.base.units import number
 
 NULL = "NULL"
 LONGEST = 10_000
-"""Most characters of a cell in the console; a download has all characters."""
+"""Maximum number of characters of a cell in the console. A download contains all characters."""
 _SAFE = 2**53 - 1  # JavaScript's Number.MAX_SAFE_INTEGER
 
 
@@ -54,9 +54,10 @@ def shown(value: Any) -> str:
 
 
 class Cutter:
-    """Conversion of values to JSON: texts of at most `longest` characters, integers as numbers up to `largest` (None: all).
+    """Conversion of values to JSON.
 
-    `n_cut`: number of texts that were cut. A cut text ends with its original length.
+    Texts are cut to `longest` characters, and end with their original length if cut. `n_cut` counts them. Integers stay
+    numbers up to `largest` (None: all).
     """
 
     def __init__(self, longest: int, largest: int | None = None) -> None:
@@ -83,7 +84,7 @@ def as_json(value: Any, *, ensure_ascii: bool = True) -> str:
 
 
 def valid_json(value: Any) -> Any:
-    """Return a value with keys, and numbers that JSON does not allow, as text: a MAP has keys of any type."""
+    """Return a value with keys, and numbers that JSON does not allow, as text. The keys of a MAP may be of any type."""
     if isinstance(value, dict):
         return {str(key): valid_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -10,17 +10,20 @@ from pipelines.fleet.trends.fleet_today import TABLES as _TODAY
 from pipelines.models.catalog import load_catalog
 
 FLEET_TABLES = tuple(dict.fromkeys((*_TODAY, *_WHY, *_WHY_CAPTURE)))
-"""Their inputs among the tables of traces are computed and stored with the tables of captures that read them."""
+"""The trace tables that these tables read are computed and stored together with the capture tables that read them."""
 _DAILY = ("quality", "rank_steps")
-"""`quality` has the check that reports traces on which a model failed; without it, the step that computes would fail.
-`rank_steps` has a picture, and reads no table that the others do not need."""
+"""`quality` has the check that reports traces on which a model failed.
+
+Without it, the step that computes tables would fail instead. `rank_steps` has a picture, and reads only tables that the
+others need, too.
+"""
 
 
 @cache
 def daily_tables() -> frozenset[str]:
     """Return the stored tables that a daily run in Dagster computes.
 
-    The tables of traces that those of captures read are among them, so the path is computed once, in the same step.
+    They include the trace tables that the capture tables read, so that the path is computed once, in the same step.
     """
     from pipelines.runs.materialize.per_capture import trace_tables
 

@@ -56,7 +56,10 @@ def _chart(graph: nx.DiGraph, places: list[Place]) -> Iterator[str]:
 
 
 def with_flow(page: str) -> str:
-    """Return the page with its flowchart of `critical_path` replaced by the current one. Raise ValueError if it has none."""
+    """Return the page with the current flowchart of `critical_path`.
+
+    Raise ValueError if the page contains no flowchart of it.
+    """
     before, separator, after = page.partition(_FLOW)
     if not separator:
         raise ValueError(f"the page has no line that begins with {_FLOW.splitlines()[0]!r}: put it back")

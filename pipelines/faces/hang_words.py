@@ -32,7 +32,7 @@ def why_stuck(
     is_ambiguous: bool,
     ops: Mapping[int, str],
 ) -> str:
-    """Return what a finding says of the ranks. `ops`: operation by rank, empty if not known."""
+    """Return the words in which a finding describes the ranks. `ops`: operation by rank, empty if unknown."""
     template = _SAYS[kind]
     if lacks_dumps(kind, dump_missing):
         template = _WITHOUT_DUMPS
@@ -60,6 +60,6 @@ def named_ranks(ranks: Sequence[int]) -> str:
 
 
 def short_ranks(ranks: Sequence[int], limit: int = 8) -> str:
-    """Return the first ranks, and how many there are if there are more."""
+    """Return the first `limit` ranks as text, followed by the total number if there are more."""
     more = f", … {len(ranks)} in all" if len(ranks) > limit else ""
     return ", ".join(map(str, ranks[:limit])) + more

@@ -27,8 +27,9 @@ def open_tables(lake: Lake | str | Path, *tables: str, locked: bool = False) -> 
     all files except the lake's tables, and all settings (pipelines/lake/read/sandbox.py). Raise FileNotFoundError for a lake
     without traces, CatalogError for a name that is not a table, MissingExtra without Ibis.
 
-    `lake` may be the address of a DuckLake (`ducklake:postgres:…`), whose tables are read as committed. Warnings name the outdated
-    tables among `tables`, and those that lack traces on which a model failed. Raise StoreError, or WrongValue with `locked`.
+    `lake` may be the address of a DuckLake (`ducklake:postgres:…`), whose tables are read as committed. Warnings name
+    the outdated tables among `tables`, and those from which traces are missing because a model failed on them. Raise
+    StoreError, or WrongValue with `locked`.
     """
     need("notebook", "a table in Ibis")
     import ibis

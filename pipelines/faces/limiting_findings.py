@@ -1,7 +1,7 @@
-"""Findings that limit what can be concluded from a trace or a capture (rules/lake/limiting_findings.csv).
+"""Findings that limit what can be concluded from a trace or a capture (sql/rules/lake/limiting_findings.csv).
 
-Every interface shows them with its answers: a file that ends early, GPU work that the profiler lost or wrote twice, a
-capture without some of its ranks.
+Every interface shows them with its answers. Examples are a truncated file, GPU work that the profiler lost or wrote
+twice, and a capture without some of its ranks.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def sentences(findings: Collection[LimitingFinding]) -> Iterator[str]:
 
 
 def worded(caveats: Iterable[dict[str, Any]], file: str) -> list[dict[str, Any]]:
-    """Return caveats of a path, with that of a file that ends early in the words of all other answers."""
+    """Return the caveats of a path, with the caveat about a truncated file worded as in all other answers."""
     return [
         LimitingFinding(None, file, _TRUNCATED, caveat["severity"], caveat["detail"]).as_json()
         if caveat.get("caveat") == _TRUNCATED
@@ -70,7 +70,7 @@ def worded(caveats: Iterable[dict[str, Any]], file: str) -> list[dict[str, Any]]
 
 
 def with_findings(caveats: Iterable[dict[str, Any]], findings: Iterable[LimitingFinding]) -> list[dict[str, Any]]:
-    """Return caveats of a path, followed by the findings that are not among them, such as that only a digest is kept."""
+    """Return the caveats of a path, followed by the findings that are not among them."""
     listed = list(caveats)
     known = {caveat["detail"] for caveat in listed}
     added = [(finding.detail, finding.as_json()) for finding in findings]
@@ -101,7 +101,7 @@ def findings_of_saved(meta: dict[str, Any]) -> list[LimitingFinding]:
 
 
 def _traces_query(condition: str) -> str:
-    """Return the query for the findings about the traces `t` for which the condition holds, by file."""
+    """Return the query for the findings about the traces `t` that meet the condition, by file."""
     return (
         "SELECT t.trace_id, t.file, f.check_name, max(f.severity) AS severity, max(f.detail) AS detail "
         "FROM traces AS t JOIN findings AS f USING (trace_id) "
@@ -110,7 +110,10 @@ def _traces_query(condition: str) -> str:
 
 
 def _captures_query(condition: str, file: str = "''") -> str:
-    """Return the query for the findings about the captures `c` for which the condition holds. `file`: SQL of that column."""
+    """Return the query for the findings about the captures `c` that meet the condition.
+
+    `file`: SQL of the column `file`.
+    """
     return (
         f"SELECT DISTINCT NULL AS trace_id, {file} AS file, c.check_name, c.severity, c.detail FROM capture_quality AS c "
         f"WHERE c.check_name IN {row(_checks('capture'))} AND ({condition}) ORDER BY ALL"
@@ -120,7 +123,8 @@ def _captures_query(condition: str, file: str = "''") -> str:
 def findings_of_traces(con: Any, of: str = "") -> list[LimitingFinding]:
     """Return the findings about the traces in `con` (tables `traces` and `findings`), by file.
 
-    `of`: prefix of a trace id, or of the id of a capture (table `capture_ranks`) whose traces to return; empty for all traces.
+    `of`: prefix of a trace id, or of the id of a capture (table `capture_ranks`) whose traces count, or "" for all
+    traces.
     """
     condition = "true"
     if of:
@@ -253,7 +257,7 @@ def _count_query(scope: str, ids: Mapping[str, tuple[str, ...]]) -> str:
 
 
 def _of_many(rule: Mapping[str, str], n: int, n_all: int, file: str, detail: str) -> str:
-    """Return the caveat about `n` of `n_all` traces or captures. If `n_all` is 1, it is the finding's own sentence."""
+    """Return the caveat about `n` of `n_all` traces or captures. If `n_all` is 1, return the finding's own sentence."""
     check, scope = rule["check_name"], rule["scope"]
     if n_all == 1:
         return LimitingFinding(None, file, check, "", detail).sentence

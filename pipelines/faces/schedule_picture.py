@@ -14,7 +14,7 @@ SHOWN_ITERATIONS = 8  # from the middle, because the first iterations fill the p
 
 
 class NoPicture(TracelakeError, LookupError):
-    """A run that is not in the lake, or has no task timings to draw."""
+    """Raised if a run is not in the lake, or has no task timings to draw."""
 
 
 def picture_of_run(con: duckdb.DuckDBPyConnection, run_id: str, iterations: int = SHOWN_ITERATIONS) -> str:

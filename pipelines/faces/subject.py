@@ -22,7 +22,10 @@ MEMORY_GB = 0.5
 
 
 class NotATrace(TracelakeError, ValueError):
-    """Raised if the user's argument is not a single trace; the message says what it is, `hint` what to pass."""
+    """Raised if the user's argument is not a single trace.
+
+    The message states what it is, `hint` what to pass instead.
+    """
 
 
 class Subject(NamedTuple):
@@ -45,7 +48,7 @@ def subject(
     process: str | None = None,
     reading: Callable[[Path], AbstractContextManager[Any]] = lambda _: nullcontext(lambda *_: None),
 ) -> AbstractContextManager[Subject]:
-    """Open a trace from its file, or from a lake, with those of its `tables` that are up to date in the lake.
+    """Open a trace from its file, or from a lake, with the tables among `tables` that are up to date in the lake.
 
     `with_arguments`: also read the text of all arguments of a file, which no model needs. `process`: the process to read from a
     file. `reading(file)` yields a callback that gets the number of bytes read. Raise NotATrace, TraceRejected if the file is not
@@ -82,7 +85,7 @@ def of_lake(
     with tempfile.TemporaryDirectory() as folder, database.private(folder, memory_gb) as con:
         try:
             yield Subject(con, store.show_trace(con, beginning, tables))
-        except Exception as error:  # DuckDB's own, or that of a model
+        except Exception as error:  # of DuckDB, or of a model
             if DIGEST_ONLY in str(error):
                 raise OnlyDigest(f"{beginning}: {DIGEST_ONLY}") from None
             raise
@@ -121,7 +124,7 @@ def catalog_of(trace: str | Path, lake: Path | str) -> Catalog:
 def process_of(con: duckdb.DuckDBPyConnection, trace_id: str, processes: Sequence[str]) -> str | None:
     """Return the process of a file that a trace belongs to, or None for a file with one process.
 
-    Only events of the host name it: the process of GPU work is its device (table `events`).
+    Only host events name it, because the process of GPU work is its device (table `events`).
     """
     from pipelines.base.datafiles import rule_rows
     from pipelines.models.sqltext import quoted, row

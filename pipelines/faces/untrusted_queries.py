@@ -1,7 +1,7 @@
 """Untrusted queries on a lake: on the locked connection, within limits, with the caveats of their answers.
 
-`tracelake serve` and `tracelake mcp` share it. It computes no tables. If tables are missing or outdated, the answer carries
-a caveat.
+`tracelake serve` and `tracelake mcp` use this module. It computes no tables. If tables are missing or outdated, the
+answer carries a caveat.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PART = 500  # rows fetched at a time
 
 
 class QueryFailed(TracelakeError):
-    """Raised if a query has no answer; the message says why, `hint` what to do."""
+    """Raised if a query has no answer. The message states why, `hint` what to do."""
 
 
 @dataclass(eq=False)
@@ -48,7 +48,7 @@ class LakeQuery:
     query: str
     limits: Limits = field(default_factory=Limits)
     without_broken: bool = False  # answer without missing or damaged files, and name them
-    is_of_user: bool = False  # the caveats also say what limits the traces and captures that it reads
+    is_of_user: bool = False  # the caveats include the findings about the traces and captures that the query reads
     needs_all: bool = False  # refuse to answer from tables that are not computed yet for all traces
     is_stopped: bool = False
     _locked: LockedLake | None = None
@@ -98,7 +98,7 @@ class LakeQuery:
 def first_rows(answer: Answer, most: int, most_bytes: int, longest: int = sys.maxsize) -> Rows:
     """Return up to `most` rows and about `most_bytes` bytes of text of an answer, without computing further rows.
 
-    The text is that of the cells as they are sent, each cut to `longest` characters; a number counts as 8.
+    The text is that of the cells as sent, each cut to `longest` characters. A number counts as 8 bytes.
     """
     rows: list[tuple[Any, ...]] = []
     size, cutter = 0, Cutter(longest)
@@ -127,7 +127,7 @@ def errors_as_sentences() -> Iterator[None]:
         raise
     except (duckdb.Error, ValueError) as error:
         raise QueryFailed(str(error)) from None
-    except OverflowError:  # of an interval, whose months Python counts in days
+    except OverflowError:  # an INTERVAL beyond Python's timedelta, in which a month is a number of days
         raise QueryFailed(
             "a value of the answer, such as an interval, is too large", "Convert it to text: CAST(… AS VARCHAR)."
         ) from None
@@ -160,6 +160,6 @@ def bound_process(memory: str, queries: int) -> None:
     """
     overhead = (1 << 30) + (16 << 20) * queries * (os.cpu_count() or 1)  # bytes for Python, Arrow and thread stacks
     max_bytes = memory_bytes(memory) * queries + overhead
-    # An administrator's limit is lower; OverflowError: `memory` is none or -1, which is no limit.
+    # ValueError if an administrator's limit is lower. OverflowError if `memory` is `none` or -1, which mean no limit.
     with suppress(ValueError, OSError, OverflowError):
         resource.setrlimit(resource.RLIMIT_DATA, (max_bytes, resource.getrlimit(resource.RLIMIT_DATA)[1]))

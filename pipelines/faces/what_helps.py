@@ -1,4 +1,4 @@
-"""Changes that would help a window, from rows of table `fixes`: as a sentence, in lists and as JSON, with their commands."""
+"""Changes that would shorten a window (table `fixes`), as a sentence, in lists and as JSON, with their commands."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pipelines.base import units
 from pipelines.base.kernel_names import short_name
 
 SHOWN = 5
-"""Most fixes on a screen and on a page."""
+"""Maximum number of fixes on a screen and on a page."""
 _NAME = 48  # characters
-_WORTH = 5  # least saving of a fix in the sentence, percent of the window
+_WORTH = 5  # minimum saving of a fix in the sentence, percent of the window
 
 
 def what_if_command(trace: str, changes: str, options: Sequence[str]) -> str:

@@ -29,12 +29,12 @@ _REPORTED, _REMOVED = threshold("profiler_reported"), threshold("profiler_remove
 _WHOLE_STEPS = threshold("whole_steps")
 _APART = threshold("steps_apart_percent") / 100
 CLAUSE = 0.05
-"""Least share of the window that a cause must take to get a clause in the sentence."""
+"""Minimum share of the window that gets a cause a clause in the sentence."""
 _ALL = 0.99  # share of a cause's time that counts as all of it
 NAME = 48  # characters
 _OTHERS = "(other names)"  # the small names of a cause, added up in a digest (sql/fleet/digest)
 _SHOWN = 6  # causes on a screen
-_LEAST = 1  # percent of the window that a cause must take to be on a screen
+_LEAST = 1  # minimum percent of the window of a cause on a screen
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Cause:
 
     @property
     def halved(self) -> int | None:
-        """Return what halving the cause saves, in ns, or None if the cause has more than one row."""
+        """Return the saving of halving the cause, in ns, or None if the cause has more than one row."""
         return self.rows[0]["halved_saves_ns"] if len(self.rows) == 1 else None
 
     @property
@@ -99,7 +99,10 @@ class Cause:
 
     @property
     def _on_rank(self) -> str:
-        """Return the rank of which a late rank's saving is, as text: several may be late, and one is retimed."""
+        """Return the retimed rank as text for a late rank's saving, else "".
+
+        Several ranks may be late, but only one is retimed.
+        """
         options = self.rows[0]["cause_options"] if self.kind["cause"] == "late_rank" else None
         match = re.search(r"rank:(\d+):", options or "")
         return f" on rank {match[1]}" if match else ""
@@ -116,7 +119,7 @@ class Cause:
 
     @cached_property
     def advice(self) -> str:
-        """Return one line of advice, chosen by the name that has most of the cause's time."""
+        """Return the one line of advice that applies to most of the cause's time."""
         names = ((row["name"], row["duration_ns"]) for row in self.rows if row["name"] != _OTHERS)
         return advice_of(self.kind["cause"], names, on_gpu=self.on_gpu)
 
@@ -172,7 +175,7 @@ class Why:
     untraced: str = ""
     """Value of --untraced: the length of a step without the profiler, to which the profiler's costs are scaled."""
     subject: str = ""
-    """How commands name the trace, if `as_json` is called without it; "" for its id."""
+    """Name of the trace in commands, if `as_json` is called without it ("": its id)."""
     of_lake: tuple[str, ...] = ()
     """The options with which commands find the trace, if `as_json` is called without options."""
 
@@ -180,7 +183,7 @@ class Why:
         return printed(self.caveats, self.sentence)
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: the sentence, a bar of causes, and the fixes."""
+        """Return the HTML for a notebook: caveats, the sentence, a bar of causes, and the fixes."""
         from pipelines.faces.why_html import why_html
 
         return why_html(self)
@@ -214,7 +217,7 @@ class Why:
 
     @property
     def _median_ns(self) -> int | None:
-        """Return the median length of the steps, or None if it is close to their mean, which then says enough.
+        """Return the median length of the steps in ns, or None if it is close to their mean, which then suffices.
 
         Digests of earlier versions have no median.
         """
@@ -226,8 +229,8 @@ class Why:
     def _whole(self) -> str:
         """Return the length of the window, or of each of its steps, as text.
 
-        Include the length without the profiler if the profiler costs more than _REPORTED of the window. Of steps of which
-        few take as long as their mean, say so, with their median.
+        Include the length without the profiler if the profiler costs more than _REPORTED of the window. Include the
+        median of the steps if it differs from their mean.
         """
         steps, with_it, without = self.steps, self.window["length_ns"], self.without_profiler_ns
         traced, about = units.time(with_it / steps), ""
@@ -253,7 +256,8 @@ class Why:
                 f"{units.time(cause.duration / steps)} {cause.title}{name_in_brackets(cause)}"
                 for cause in self.causes[:2]
             ]
-            # True whether the program has no GPU work, the profiler did not record it, or the file is truncated before it.
+            # This is true whether the program has no GPU work, the profiler did not record it, or the file is truncated
+            # before it.
             return f"In {length_text} the trace shows no GPU work: {', '.join(clauses)}."
         computes = f"Of {length_text} the GPU computes {units.time(self.window['computing_ns'] / steps)}{self._most()}"
         other_causes = [cause for cause in self.causes if cause.kind["cause"] != "gpu_computing"]
@@ -267,7 +271,7 @@ class Why:
         return f"{'; '.join([computes, *clauses])}.{best_fix(self.fixes, steps)}"
 
     def options(self, of_window: Sequence[str] = ()) -> list[str]:
-        """Return the options with which `what-if` answers for the same window, with or without the profiler as the causes."""
+        """Return the options with which `what-if` answers for the same window, with or without the profiler's cost."""
         if not self.is_without_profiler:
             return [*of_window]
         return [*of_window, *(["--untraced", self.untraced] if self.untraced else ["--without-profiler"])]
@@ -283,8 +287,8 @@ class Why:
     def as_json(self, subject: str = "", options: Sequence[str] = ()) -> dict[str, Any]:
         """Return the object of `--json`: times in us, `causes` with shares that sum to 100, largest first, and `fixes`.
 
-        `subject`: how commands name the trace (default: the attribute). `options`: options that select the window in commands
-        (default: those of a step by its name, and `of_lake`).
+        `subject`: name of the trace in commands (default: the attribute). `options`: options that select the window in
+        commands (default: those of a step by its name, and `of_lake`).
         """
         window, trace = self.window, subject or self.subject or self.window["trace_id"]
         if not options:
@@ -368,7 +372,7 @@ def microseconds(ns: int | None) -> float | None:
 
 
 def name_in_brackets(cause: Cause) -> str:
-    """Return the name of more than half of a cause, in brackets, or "" if there is none or it adds nothing to the title."""
+    """Return the name of more than half of a cause, in brackets, or "" if no name has that much or the title implies it."""
     row = cause.rows[0]
     is_informative = row["duration_ns"] * 2 > cause.duration and not row["name"].startswith(
         ("outside operators", "stream ", "earlier work")

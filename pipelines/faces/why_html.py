@@ -1,4 +1,4 @@
-"""The answer to why as a piece of HTML, for notebooks: caveats, the sentence, a bar of causes, and the fixes."""
+"""The answer to why as an HTML fragment for notebooks: caveats, the sentence, a bar of causes, and the fixes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pipelines.base.units import percent
 from pipelines.faces.report.cause_bars import colour_of
 from pipelines.faces.what_helps import SHOWN, change_of, saving_of
 
-_LEAST = 1  # percent of the window that a cause must take to be in the legend
+_LEAST = 1  # minimum percent of the window of a cause in the legend
 
 
 def why_html(answer: Any) -> str:
-    """Return the answer, a Why, as HTML without scripts, in which every text of the trace is escaped."""
+    """Return the answer (a Why) as HTML without scripts. Every text from the trace is escaped."""
     caveats = [caveat for caveat in answer.caveats if caveat["severity"] != "info"]
     caveats_html = "".join(f"<p>{_text(caveat['severity'])}: {_text(caveat['detail'])}</p>" for caveat in caveats)
     return f"<div>{caveats_html}<p><b>{_text(answer.sentence)}</b></p>{_bar(answer)}{_fixes(answer)}</div>"

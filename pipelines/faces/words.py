@@ -1,4 +1,7 @@
-"""Words for the values of our own tables, for pages and screens. Other values are shown unchanged. JSON has the original values."""
+"""Words for the values of our own tables, for pages and screens.
+
+Other values stay unchanged. JSON contains the original values.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ WORDS = {
     "recompute": "computing again",
     "not_in_trace": "not in the trace",
     "unattributed": "cause unknown",
-    # how the operator of an allocation is known
+    # how the operator of an allocation was determined
     "memory_event": "memory event",
     # kinds of segments of the path through all ranks
     "gpu_kernel": "GPU work",
@@ -62,7 +65,7 @@ WORDS = {
     "no_launch": "launch not in the trace",
     "launch_without_op": "launched outside operators",
     "graph": "CUDA or HIP graph",
-    # what the operators of a graph's kernels are known from
+    # how the operators of a graph's kernels were determined
     "eager": "the same work outside graphs",
     "repetition": "layer only",
     "replay": "in graph replays",

@@ -22,9 +22,9 @@ def rank_step_heat_map(
 ) -> str:
     """Return SVG with one row per rank and one column per step, colored from 0 to the largest value.
 
-    If no value is below half of the largest, colors begin at the smallest, because all cells would look alike otherwise.
-    `cells` are rows of `rank_steps`. `marked` ranks get a frame. Raise WrongValue if the metric is unknown or no cell
-    has it.
+    If no value is below half of the largest value, colors begin at the smallest value, because otherwise all cells
+    would look alike. `cells` are rows of `rank_steps`. `marked` ranks are framed. Raise WrongValue if the metric is
+    unknown or NULL in every cell.
     """
     if metric not in METRICS:
         raise WrongValue(f"unknown metric {metric!r}; known are: {', '.join(METRICS)}")
@@ -68,5 +68,5 @@ def _says(cell: dict[str, Any]) -> str:
 
 
 def _ms(ns: float) -> str:
-    """Return a time in ms with three digits, and all digits of whole ms."""
+    """Return a time in ms with three significant digits, or rounded to whole ms from 999.5 ms."""
     return f"{ns / 1e6:,.0f} ms" if ns >= 999.5e6 else f"{ns / 1e6:.3g} ms"

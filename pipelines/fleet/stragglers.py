@@ -1,4 +1,4 @@
-"""The ranks that others wait for in a capture: the answer of `tracelake stragglers`, from the tables of captures."""
+"""The ranks that others wait for in a capture. `tracelake stragglers` answers this from the tables of captures."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _CELLS = """
     FROM rank_steps WHERE capture_id = {capture} ORDER BY step NULLS LAST, rank
 """
 _QUALITY = "SELECT check_name, severity, n, detail FROM capture_quality WHERE capture_id = {capture} ORDER BY ALL"
-# bool_and: ranks without an aligned clock are uncertain, but do not make those with one uncertain.
+# bool_and, because a rank without an aligned clock is uncertain, but does not make the other ranks uncertain.
 _WHOLE = """
     SELECT max(agreement) AS agreement, bool_and(culprit_uncertain) AS culprit_uncertain, max(span_ns) AS span_ns
     FROM straggler_ranks WHERE capture_id = {capture}
@@ -51,11 +51,11 @@ _WHOLE = """
 
 @dataclass(frozen=True)
 class Stragglers:
-    """A capture's ranks, worst first, its groups of ranks, and one cell per step and rank. Times in ns.
+    """A capture's ranks, worst first, its groups of ranks, and one cell per step and rank. Times are in ns.
 
     agreement: share of collectives for which durations and clocks name the same culprit; None without aligned clocks.
-    culprit_uncertain: whether the culprits are uncertain on all ranks.
-    matched_by: number of collectives by the evidence for their match, best first.
+    culprit_uncertain: whether the culprits are uncertain on all ranks. matched_by: number of collectives by the
+    evidence for their match, best evidence first.
     """
 
     capture_id: str
@@ -78,7 +78,7 @@ class Stragglers:
 
     @property
     def named(self) -> str:
-        """Return the stragglers' names in words, or that there is none among the ranks that can be judged."""
+        """Return a phrase that names the stragglers, or states that no rank that can be judged is one."""
         names = ", ".join(f"rank {rank}" for rank in self.stragglers)
         if names:
             return f"straggler: {names}"
@@ -86,7 +86,7 @@ class Stragglers:
 
     @property
     def undetermined(self) -> str:
-        """Return which ranks cannot be judged because their clocks are not aligned; empty if there are none."""
+        """Return a phrase about the ranks that cannot be judged because their clocks are not aligned, or ""."""
         rows = [row for row in self.ranks if row["is_straggler"] is None]
         if not rows:
             return ""
@@ -96,7 +96,7 @@ class Stragglers:
         return f"unknown for {which} ({percent(share)} of all waiting), without an aligned clock"
 
     def drawn(self) -> tuple[list[Row], str]:
-        """Return the cells of the ranks to draw, and a sentence on which ranks these are.
+        """Return the cells of the ranks to draw, and a sentence about the choice of these ranks.
 
         The sentence is empty if all ranks are drawn.
         """
@@ -111,7 +111,7 @@ class Stragglers:
 
 
 def worst_and_median(worst_first: Sequence[int], most: int) -> list[int]:
-    """Return up to `most` ranks: all, or the worst and, for comparison, the median, which may be among the worst."""
+    """Return all ranks, or if there are more than `most`, the worst ranks and for comparison the median rank."""
     if len(worst_first) <= most:
         return list(worst_first)
     median = worst_first[len(worst_first) // 2]
@@ -119,7 +119,7 @@ def worst_and_median(worst_first: Sequence[int], most: int) -> list[int]:
 
 
 def rank_count_caveat(n_shown: int, n_ranks: int) -> str:
-    """Return the sentence on which ranks are shown."""
+    """Return the sentence about the choice of the shown ranks."""
     return f"{n_shown} of {n_ranks:,} ranks: those that most waiting goes back to, and the median"
 
 

@@ -1,4 +1,4 @@
-"""Named baselines of a lake: a name for a trace or a capture with which others are compared. File `baselines.json`."""
+"""Named baselines of a lake, in the file `baselines.json`. A baseline is a trace or capture to compare others with."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAME = re.compile(r"[\w./-]{1,100}", re.ASCII)
 
 
 class NoBaseline(TracelakeError, LookupError):
-    """A name that no baseline of the lake has, or that none can have."""
+    """A name that is not a baseline of the lake, or cannot be one."""
 
     hint = "Set one with `tracelake baseline set NAME TRACE`."
 
@@ -35,7 +35,7 @@ def baselines(root: Path) -> dict[str, str]:
 
 
 def baseline(root: Path, name: str) -> str:
-    """Return the id that a name has. Raise NoBaseline, with a name that is like it."""
+    """Return the id of a baseline. Raise NoBaseline, with a similar name, if it does not exist."""
     ids = baselines(root)
     if name not in ids:
         hint = f"Set one with `tracelake baseline set NAME TRACE --lake {shlex.quote(str(root))}`."
@@ -44,13 +44,16 @@ def baseline(root: Path, name: str) -> str:
 
 
 def set_baseline(root: Path, name: str, trace_or_capture_id: str | None) -> None:
-    """Give the id the name, or with None remove the name. Raise NoBaseline for an impossible name, or one to remove that is not there."""
+    """Set a baseline to an id, or remove the baseline if the id is None.
+
+    Raise NoBaseline if the name is invalid, or if the baseline to remove does not exist.
+    """
     if not _NAME.fullmatch(name):
         raise NoBaseline(
             f"a baseline cannot be called {name!r}: use up to 100 letters, digits, dots, dashes and slashes"
         )
     if trace_or_capture_id is None:
-        baseline(root, name)  # before the lock, which makes a lake of a folder that is none
+        baseline(root, name)  # check before locking, because locking creates the lake's folder and its layout marker
     with held(root, _LOCK):
         ids = baselines(root)
         if trace_or_capture_id is None:

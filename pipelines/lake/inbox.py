@@ -1,4 +1,4 @@
-"""The watched folder compared with the lake: files that wait for ingestion, and files that cannot be accessed.
+"""The files of the watched folder that wait for ingestion, and the files that cannot be accessed.
 
 A file is done when its content is in `traces` or in `rejects`. A request for its ingestion does not count.
 """
@@ -22,8 +22,8 @@ from pipelines.lake.retain.retention import retired_traces
 class Inbox:
     """The files of a folder with their states (size and modification time), and the skipped paths with the reasons.
 
-    `arrived_ns`: when the folder's disk last recorded a change of each file (ns since the epoch). Unlike the modification
-    time, it is never copied from another machine or an older file.
+    `arrived_ns`: the time when the folder's disk last recorded a change of each file (ctime, ns since the epoch).
+    Unlike the modification time, it is never copied from another machine or an older file.
     """
 
     files: dict[Path, str] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class Inbox:
     def changed_before(self, moment_ns: int) -> dict[Path, str]:
         """Return the files that were last modified before `moment_ns` (ns since the epoch), each with its state.
 
-        If the modification time is in the future, the arrival counts.
+        If a file arrived before its modification time, such as a time in the future, the arrival counts.
         """
         return {
             path: state
@@ -43,7 +43,7 @@ class Inbox:
 
 
 def look(folder: Path) -> Inbox:
-    """Return all files in a folder, recursively, except hidden ones. Problems are listed in the result, not raised."""
+    """Return all files in a folder and its subfolders except hidden files. List problems in the result."""
     inbox = Inbox()
     todo = [Path(os.path.abspath(folder))]
     while todo:
@@ -53,7 +53,7 @@ def look(folder: Path) -> Inbox:
                 for entry in sorted(entries, key=lambda e: e.name, reverse=True):
                     if not entry.name.startswith("."):
                         _sort_in(entry, inbox, todo)
-        except FileNotFoundError:  # moved away since it was listed
+        except FileNotFoundError:  # moved since it was listed
             continue
         except OSError as error:
             inbox.passed_over[here] = f"cannot be listed: {error.strerror}"
@@ -65,7 +65,7 @@ def _sort_in(entry: os.DirEntry[str], inbox: Inbox, todo: list[Path]) -> None:
     try:
         status = entry.stat()
         if stat.S_ISDIR(status.st_mode):
-            if entry.is_symlink():  # it may lead out, or in a circle
+            if entry.is_symlink():  # it may lead outside the folder, or form a cycle
                 inbox.passed_over[path] = (
                     "is a link to a folder, which is not followed; mount or name the folder itself"
                 )
@@ -86,9 +86,9 @@ def _sort_in(entry: os.DirEntry[str], inbox: Inbox, todo: list[Path]) -> None:
 
 
 def accounted_for(lake: Lake) -> set[str]:
-    """Return the ids of traces that are in the lake or were removed on purpose, without those of a damaged marker.
+    """Return the ids of traces that are in the lake or were removed on purpose. Exclude traces with a damaged marker.
 
-    Raises OSError.
+    Raise OSError.
     """
     lost = {file.batch for file in lake.broken({MARK})}
     return {trace for trace, batch in lake.known_traces().items() if batch not in lost} | retired_traces(lake)
@@ -100,12 +100,12 @@ def waiting(
     and_rejected: bool = False,
     known: Callable[[set[str]], Set[str]] | None = None,
 ) -> dict[Path, str]:
-    """Return the files that the lake does not account for in their present state. Raises OSError if it cannot be read.
+    """Return the files that the lake does not account for in their present state. Raise OSError if it is unreadable.
 
-    A trace that is no longer in the lake because its batch was damaged waits again. A trace that was retired,
-    forgotten for good or superseded does not, and files inside the lake's own folder never do. `and_rejected`: also
-    return rejected files. `known`: returns those of a set of traces that are accounted for, if a store keeps them
-    instead of the lake.
+    If a trace is no longer in the lake because its batch was damaged, its file waits again. The file of a retired,
+    forgotten or superseded trace does not wait, and files inside the lake's own folder never do. `and_rejected`: also
+    return rejected files. `known`: a function that returns which traces of a set are accounted for, for a store that
+    keeps them outside the lake.
     """
     outcomes = settled(lake)
     traces = {name for outcome in outcomes.values() if outcome.status in _OF_TRACES for name in outcome.trace_ids}
@@ -123,7 +123,7 @@ def waiting(
 
 
 _SHOWN = 5
-_OF_TRACES = ("ok", "repaired", "partial", "rejected")  # of a rejected file, those traces that were not
+_OF_TRACES = ("ok", "repaired", "partial", "rejected")  # a rejected file may also have traces that were ingested
 
 
 def skipped_clause(passed_over: Mapping[Path, str]) -> str:

@@ -1,4 +1,4 @@
-"""A lake on disk: write and commit a table's batches, and connect to the committed rows."""
+"""A lake on disk, which writes and commits batches of tables, and opens connections to the committed rows."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ from pipelines.models.sqltext import file_list, parquet_rows
 
 LEFTOVER_SECONDS = 24 * 3600
 WITHOUT_BROKEN = "TRACELAKE_WITHOUT_BROKEN"
-_MOST_AHEAD = timedelta(days=1)  # of a batch, after now
-_FEW = 200  # files whose sizes are compared
+_MOST_AHEAD = timedelta(days=1)  # maximum lead of a batch's id over the clock
+_FEW = 200  # maximum number of files to check on each read
 _COMPUTE, _TURN = ".compute.lock", ".compute-turn.lock"
 
 
 @dataclass(frozen=True)
 class Staged:
-    """A Parquet file to be moved into place, with its row count, its model's version and the model failures in it.
+    """A Parquet file to be moved into place, with its row count, its model's version, and its model failures.
 
     The row count and the version are None if unknown.
     """
@@ -71,15 +71,15 @@ class Staged:
 class Lake:
     """A folder of Parquet tables that several processes may use concurrently. A crash leaves the old or the new state.
 
-    An answer that needs a missing or damaged file raises BrokenFiles. With `without_broken`, the file is left out
-    instead. The default is set by the environment variable TRACELAKE_WITHOUT_BROKEN.
+    A query that needs a missing or damaged file raises BrokenFiles. With `without_broken`, the file is skipped instead.
+    The environment variable TRACELAKE_WITHOUT_BROKEN sets the default.
     """
 
     def __init__(self, root: str | Path, without_broken: bool = False) -> None:
-        """Check the path and the layout; create nothing yet.
+        """Check the path and the layout without creating files.
 
-        Raises UnusablePath for a URL, a file, a broken link or a path with a question mark, and OtherLayout
-        (version.py).
+        Raise UnusablePath for a URL, a file, a broken link or a path with a question mark. Raise OtherLayout
+        (version.py) for another layout.
         """
         self.without_broken = without_broken or os.environ.get(WITHOUT_BROKEN, "0") not in ("", "0")
         self.root = utf8_path(without_parents(local_path(root)).absolute())
@@ -92,7 +92,7 @@ class Lake:
         check_layout(self.root)
 
     def catalog(self) -> Catalog:
-        """Return the models for this lake, with its own formulas and cause rules if it has any."""
+        """Return the models for this lake, with the user's formulas and cause rules if the lake has them."""
         return with_causes(catalog_of(self.root / OP_FORMULAS), self.root / CAUSES)
 
     @property
@@ -102,15 +102,15 @@ class Lake:
 
     @property
     def is_writable(self) -> bool:
-        """Return whether the lake's folder can be written. True if the folder does not exist yet."""
+        """Return whether the lake's folder is writable. A folder that does not exist yet counts as writable."""
         return not self.root.exists() or os.access(self.root, os.W_OK)
 
     def new_batch(self) -> Batch:
-        """Return a new batch, named by the time, or right after the newest one if the clock was set back.
+        """Return a new batch whose id is the current time, or just after the newest batch if the clock was set back.
 
-        A later batch has the greater id. The id decides between two states of a capture and identifies the state.
-        Raises UnusablePath if the newest id is more than a day in the future: later batches would never be old enough
-        for retention.
+        A later batch always has a greater id. The id decides between two states of a capture and identifies the state.
+        Raise UnusablePath if the newest id is more than a day in the future, because later batches would never be old
+        enough for retention.
         """
         batch = Batch.new()
         with self.commit_lock():
@@ -126,9 +126,9 @@ class Lake:
     def staging(self, batch: Batch) -> Path:
         """Return this process's folder for files of a batch that are not committed, created on first use.
 
-        No view matches its contents. Several threads may use it at the same time, so each makes its own files or folders
-        in it. Its name contains the owning process, so the owner is known before the folder has files. Before the folder
-        is created, the folders of killed processes are deleted.
+        No view reads its files. Several threads may use the folder at the same time, so each creates its own files or
+        folders in it. Its name identifies the owning process, so the owner is known before the folder has files. Before
+        creating the folder, delete the folders of killed processes.
         """
         folder = self.root / STAGING / f"{batch.batch_id}@{owner_mark()}"
         if not folder.exists():
@@ -138,13 +138,13 @@ class Lake:
 
     @staticmethod
     def unstage(folder: Path) -> None:
-        """Delete a folder in a staging folder, and the staging folder if it is empty then."""
+        """Delete a folder in a staging folder, and the staging folder if it is then empty."""
         shutil.rmtree(folder, ignore_errors=True)
         with suppress(OSError):  # not empty
             folder.parent.rmdir()
 
     def _ended_staging(self) -> list[Path]:
-        """Return the staging folders whose process has ended, and those of unknown processes that are a day old."""
+        """Return the staging folders of ended processes, and day-old staging folders of unknown processes."""
         return [path for path in self.root.glob(f"{STAGING}/*") if _is_ended(path)]
 
     def put(
@@ -154,9 +154,9 @@ class Lake:
         staged: Path,
         n_rows: int | None = None,
     ) -> Path:
-        """Move a staged Parquet file into place as a batch's file of a table. It is flushed first, never half visible.
+        """Move a staged Parquet file into place as a batch's file of a table.
 
-        Raises OSError if the lake cannot be written.
+        The file is flushed first, so readers never see a part of it. Raise OSError if the lake cannot be written.
         """
         return self.put_all(batch, {table: Staged(staged, n_rows)})[0]
 
@@ -168,10 +168,11 @@ class Lake:
         first: Callable[[], None] = lambda: None,
         takes: Iterable[Batch] = (),
     ) -> list[Path]:
-        """Move the staged files of several tables of a batch into place: announce, rename, confirm (manifest.py).
+        """Move a batch's staged files into place in three steps: announce, rename and confirm them (manifest.py).
 
-        `keys`: for a marker table, its keys with the paths of their source files. `first` is called under the lock that excludes all other writers. If it raises, no file is moved. `takes`:
-        batches that this one replaces once its marker is in place.
+        `keys`: for a marker table, its keys with the paths of their source files. Call `first` under the lock that
+        excludes all other writers. If `first` raises, no file is moved. `takes`: batches that this batch replaces when
+        its marker is committed.
         """
         for staged_file in staged.values():
             with staged_file.path.open("rb+") as file:
@@ -187,17 +188,17 @@ class Lake:
         return targets
 
     def _place(self, batch: Batch, staged: Mapping[str, Path]) -> list[Path]:
-        """Rename staged files into place. The marker comes after the names of all other files are flushed to disk."""
+        """Rename staged files into place. The marker is last, after the other files' names are flushed to disk."""
         targets = {table: table_file(self.root, table, batch) for table in staged}
         for marks in (False, True):
             folders: set[Path] = set()
             for table in (name for name in staged if (name in KEYS) == marks):
                 folder = targets[table].parent
-                # After a power loss no commit marker may exist without its batch's files.
+                # After a power loss, no commit marker may exist without its batch's files.
                 folders |= {folder} if folder.exists() else {folder, folder.parent, self.root}
                 folder.mkdir(parents=True, exist_ok=True)
                 os.replace(staged[table], targets[table])
-            for folder in sorted(folders, reverse=True):  # each once, and its parent after it
+            for folder in sorted(folders, reverse=True):  # a parent after its subfolders
                 manifest.flush_names(folder)
         return list(targets.values())
 
@@ -224,19 +225,19 @@ class Lake:
 
     @contextmanager
     def manifest_lock(self) -> Iterator[None]:
-        """Hold the lock of the process that moves files into place, or removes them, and records that."""
+        """Hold the lock of the process that moves or removes the lake's files and records this in the catalog."""
         with held(self.root, LOCK):
             yield
 
     @contextmanager
     def commit_lock(self) -> Iterator[None]:
-        """Hold the lock of the process that checks the committed keys and adds its commit marker, only that long."""
+        """Hold the lock for checking the committed keys and adding a commit marker. Hold it only that long."""
         with held(self.root, ".lock"):
             yield
 
     @contextmanager
     def publish_lock(self) -> Iterator[None]:
-        """Hold the lock of the publisher, so that a slow one does not replace a newer file with an older one."""
+        """Hold the lock of the publisher, so that a slow publisher does not replace a newer file with an older file."""
         with held(self.root, ".publish.lock"):
             yield
 
@@ -248,19 +249,19 @@ class Lake:
 
     @contextmanager
     def compute_lock(self, on_wait: Callable[[], Any] = lambda: None) -> Iterator[None]:
-        """Hold the lock of the process that computes tables, one batch at a time. It may be nested.
+        """Hold the lock of the process that computes tables, one batch at a time. Calls may be nested.
 
-        A process that waited finds the batch computed. Processes take turns, so a process with many batches does not
-        keep out a process with few. `on_wait` is called before the process waits. In a lake that this process cannot
-        write, no lock is held: a run that finds everything computed does not need it, and any other run fails when it
-        writes. Raises OSError.
+        After the wait, another process may have computed the batch. Processes take turns, so a process with many
+        batches does not keep out a process with few. Call `on_wait` before waiting. In a lake that this process cannot
+        write, hold no lock. If everything is computed, the run does not need the lock, and otherwise it fails when it
+        writes. Raise OSError.
         """
         if not self.is_writable or is_held(self.root, _COMPUTE):
             yield
             return
         with ExitStack() as stack:
-            # A process that waits for the lock holds the turn. A process that released the lock and wants it again has to
-            # wait for the turn.
+            # The process that waits for the lock holds the turn. A process that releases the lock and wants it again
+            # must wait for the turn.
             with held(self.root, _TURN, on_wait=on_wait):
                 stack.enter_context(held(self.root, _COMPUTE, on_wait=on_wait))
             yield
@@ -272,9 +273,9 @@ class Lake:
     def known(self, mark: str) -> dict[str, Batch]:
         """Return the batch of each committed key of a marker table (traces, schedule runs, op-level jobs).
 
-        The keys come from the catalog, also those of a damaged file, because ingesting them again would duplicate them
-        once the file is restored. If the catalog does not have them they are read from the files. Raises BrokenFiles if
-        that fails.
+        The keys come from the catalog. They include the keys of a damaged file, because ingesting them again would
+        duplicate them when the file is restored. Keys that the catalog does not have are read from the files. Raise
+        BrokenFiles if this fails.
         """
         batch_by_key: dict[str, Batch] = {}
         files = []
@@ -311,17 +312,17 @@ class Lake:
         only = None if batches is None else set(batches)
         if only == set() or not find_broken(self.root, listed, only):
             return []
-        try:  # a writer may have been between two of its steps: check again under its lock
+        try:  # check again under the lock, because a writer may have been between two of its steps
             with self.manifest_lock():
                 return find_broken(self.root, listed, only)
-        except (OSError, UnusablePath):  # this process cannot take the lock
+        except (OSError, UnusablePath):  # this process cannot obtain the lock
             return find_broken(self.root, listed, only)
 
     def altered(self, batches: Iterable[Batch], tables: Set[str] | None = None) -> list[Broken]:
-        """Return files of these batches and tables (None: all) without the bytes that were written. Reads them all.
+        """Return files of these batches and tables (None: all tables) whose bytes have changed. This reads all files.
 
-        Call this before their rows are copied, because the copy would have a valid checksum. Files have no checksum to
-        compare after the catalog was rebuilt. Raises OSError or UnusablePath.
+        Call it before the rows are copied, because the copy would have a valid checksum. After a rebuild of the
+        catalog, no checksums are known. Raise OSError or UnusablePath.
         """
         if not (suspects := find_altered(self.root, batches, tables)):
             return []
@@ -329,9 +330,9 @@ class Lake:
             return find_altered(self.root, {file.batch for file in suspects}, {file.table for file in suspects})
 
     def few_broken(self, tables: Iterable[str]) -> list[Broken]:
-        """Return the broken files of these tables, or an empty list without a check if the lake is large.
+        """Return the broken files of these tables. If the lake is large, return [] without a check.
 
-        A lake is large if batches times tables exceed 200.
+        A lake is large if batches times tables exceed _FEW (200).
         """
         listed = set(tables)
         return self.broken(listed) if len(shown(self.root)) * len(listed) <= _FEW else []
@@ -341,7 +342,7 @@ class Lake:
         return [batch_of(path) for path in table_files(self.root, mark)]
 
     def is_digest(self, batch: Batch) -> bool:
-        """Return whether only a digest of the batch's traces or captures is kept. Its tables are never outdated."""
+        """Return whether only a digest of the batch's traces or captures remains. Its tables are never outdated."""
         entry = shown(self.root).get(batch.batch_id)
         return entry is not None and entry.kind.is_digest
 
@@ -350,14 +351,14 @@ class Lake:
         return {entry.batch for entry in shown(self.root).values() if _is_committed(entry)}
 
     def committed_files(self, table: str, batches: Set[Batch] | None = None) -> list[Path]:
-        """Return the table's files of committed batches (of `batches`, if already listed), oldest first.
+        """Return the table's files of committed batches (or of `batches`, if passed), oldest first.
 
-        A file without a marker may be removed again, so no reader uses it.
+        A file without a marker may be removed, so no reader uses it.
         """
         return self.files_of([table], batches)[table]
 
     def intact_files(self, table: str) -> list[Path]:
-        """Return the table's `committed_files` without those that are missing or of another size."""
+        """Return the table's `committed_files` that exist with the recorded size."""
         broken_paths = {broken_file.path for broken_file in self.broken({table})}
         return [path for path in self.committed_files(table) if path not in broken_paths]
 
@@ -367,9 +368,9 @@ class Lake:
         batches: Set[Batch] | None = None,
         visible: Mapping[str, Entry] | None = None,
     ) -> dict[str, list[Path]]:
-        """Return `committed_files` of each of these tables, all from the same state of the catalog.
+        """Return the `committed_files` of each of these tables, all from the same state of the catalog.
 
-        `visible`: that state, by default the current one.
+        `visible`: the visible batches in this state, by default in the current state.
         """
         entry_states = [
             (entry, _is_committed(entry) if batches is None else entry.batch in batches)
@@ -385,14 +386,14 @@ class Lake:
         }
 
     def versions_of(self, batch: Batch, tables: Iterable[str]) -> dict[str, str]:
-        """Return the version of the model that computed each table of a batch. Tables without a file are missing."""
+        """Return the version of the model that computed each table of a batch. Omit tables without a file."""
         return self.versions([batch], tables)[batch]
 
     def versions(self, batches: Iterable[Batch], tables: Iterable[str]) -> dict[Batch, dict[str, str]]:
-        """Return `versions_of` for several batches, from the catalog. If files are few, check their sizes and footers.
+        """Return `versions_of` for several batches, from the catalog. Check sizes and footers if the files are few.
 
-        A table with a damaged file has no version. Neither has a table that lacks a trace for a reason other than its
-        data.
+        A table with a damaged file has no version. Nor does a table with a missing trace whose model may succeed when
+        rerun.
         """
         wanted_batches, wanted_tables = list(batches), set(tables)
         entries_by_id = shown(self.root)
@@ -402,7 +403,7 @@ class Lake:
             if is_few
             else set()
         )
-        shared: dict[int, dict[str, str]] = {}  # by kind: batches of one kind share their versions
+        shared: dict[int, dict[str, str]] = {}  # by kind, because batches of one kind share their versions
         versions_by_batch = {}
         for batch in wanted_batches:
             if (entry := entries_by_id.get(batch.batch_id)) is None:
@@ -426,7 +427,7 @@ class Lake:
         files = sorted(path for path in paths - {broken_file.path for broken_file in broken} if path.exists())
         with database.scratch() as con:
             try:
-                con.execute(_footers(files)).fetchall() if files else None  # DuckDB 2 raises as rows are fetched
+                con.execute(_footers(files)).fetchall() if files else None  # DuckDB 2 raises only when rows are fetched
             except duckdb.Error:
                 broken += unreadable(con, files, lambda path: _footers([path]))
         return broken
@@ -434,9 +435,9 @@ class Lake:
     def sweep(self) -> list[Path]:
         """Remove leftovers of killed runs, and return the removed paths.
 
-        Leftovers are staging folders of processes of this machine that ended, and what is more than a day old: other
-        staging folders, files that the catalog does not name or that no marker commits, half-built analysts' files, and
-        half-written notices and pages.
+        Leftovers are staging folders of ended processes of this machine. The following are leftovers if they are more
+        than a day old: other staging folders, files that the catalog does not name or that no marker commits, partial
+        analysts' files, and partial notices and pages.
         """
         parts = (f"{folder}.*{PART}" for folder in ("", f"{RETIRED}/", f"{PAGES}/"))
         temporary = (f"{ANALYST_TEMP}*", f"{REBUILT}*", *parts)
@@ -446,7 +447,7 @@ class Lake:
         return [*leftovers, *self._sweep_files()]
 
     def _sweep_files(self) -> list[Path]:
-        """Remove files that belong to no batch. Files of hidden batches stay while readers may have them open."""
+        """Remove files that belong to no batch. Files of hidden batches stay, because readers may have them open."""
         if not self._unnamed() and not self._unmarked():
             return []
         with writing(self.root) as catalog:
@@ -460,13 +461,13 @@ class Lake:
         return leftovers
 
     def _unnamed(self) -> list[Path]:
-        """Return files of no batch that are more than a day old. Only these files are checked beyond their names."""
+        """Return files of no batch that are more than a day old. Of all other files, read only the names."""
         named = {name for entry in entries(self.root).values() for name in entry.file_names}
         paths = (self.root / name for name in file_names(self.root) if name not in named)
         return [path for path in paths if batch_of(path).is_valid and _is_leftover(path)]
 
     def _unmarked(self) -> list[Entry]:
-        """Return batches with files without a marker that a killed run left more than a day ago."""
+        """Return batches without a marker whose files a killed run left more than a day ago."""
         unmarked = (entry for entry in shown(self.root).values() if entry.kind.leftovers)
         return [entry for entry in unmarked if all(map(_is_leftover, self._leftovers_of(entry)))]
 
@@ -475,10 +476,10 @@ class Lake:
         return [path for path in paths if path.exists()]
 
     def create_views(self, con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> None:
-        """Create views over committed rows in `con`. Tables without files are left out.
+        """Create views over committed rows in `con`. Skip tables without files.
 
         All views list the files of the same catalog state. A batch that is committed later is in none of them, so no
-        query sees it in one table and not in another.
+        query sees the batch in only some tables.
         """
         listed = list(dict.fromkeys(tables))
         marks = {MARK, *(mark_of(table) for table in listed)}
@@ -514,13 +515,13 @@ def _footers(files: Iterable[Path]) -> str:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a small JSON file as `write_whole` does. Its folder is created if needed."""
+    """Write a small JSON file as `write_whole` does. Create its folder if it does not exist."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, json.dumps(content))
 
 
 def _is_ended(staging: Path) -> bool:
-    """Return whether the process of a staging folder has ended, or, if that is unknown, whether the folder is a day old."""
+    """Return whether a staging folder's process has ended, or if this is unknown, whether the folder is a day old."""
     is_running = is_running_here(staging.name.partition("@")[2])
     return _is_leftover(staging) if is_running is None else not is_running
 

@@ -1,9 +1,9 @@
 """Names in a lake: paths of a table's batches, hidden folders, and commit markers.
 
-`<lake>/<table>/day=YYYY-MM-DD/<batch_id>.parquet`. A file is written under `.staging/` and renamed into place. The file
-of `traces` comes last and is the commit marker: a row of another table counts only if its (trace_id, batch_id) is in
-that file. `rejects` has no commit marker, because its rows are about files that did not become traces. The catalog
-lists the files.
+The path of a file is `<lake>/<table>/day=YYYY-MM-DD/<batch_id>.parquet`. A file is written under `.staging/` and
+renamed into place. The file of `traces` comes last and is the commit marker. A row of another table counts only if its
+(trace_id, batch_id) is in the file of `traces`. `rejects` has no commit marker, because its rows are about files that
+did not become traces. The catalog lists the files.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from pipelines.base.datafiles import SQL_DIR
 from pipelines.models import header
 from pipelines.models.header import stored_tables
 
-# Which tables are stored, and which table commits which, is declared in the headers of sql/: see
-# pipelines/models/header.py.
+# The headers of sql/ declare the stored tables and their marker tables (see pipelines/models/header.py).
 _STORED = stored_tables(SQL_DIR)
 _MARKS = {scope: table for table, (scope, key) in _STORED.items() if key}
 KEYS = {table: key for table, (_, key) in _STORED.items() if key}
@@ -29,7 +28,7 @@ MARK, RUN_MARK, JOB_MARK = _MARKS[header.TRACE], _MARKS[header.RUN], _MARKS[head
 DUMP_MARK, RECORDING_MARK, CAPTURE_MARK = _MARKS[header.DUMP], _MARKS[header.RECORDING], _MARKS[header.CAPTURE]
 COUNTER_MARK = _MARKS["counters"]
 """Marker table of sets of hardware counters. The set that comes from a trace has the trace's id."""
-# The sources of these tables may grow, so they are ingested again. The newest batch of a key counts.
+# The sources of these tables may grow, so grown sources are ingested again. The newest batch of a key counts.
 GROWING = (RECORDING_MARK, _MARKS["inspector"], _MARKS["compile_provenance"])
 
 
@@ -47,16 +46,16 @@ CAPTURE_RANKS = "capture_ranks"
 REJECTS = "rejects"
 EVENTS = "events"
 STAGING = ".staging"
-RETIRED = ".retired"  # the removed traces, which are not ingested again (retention.py)
+RETIRED = ".retired"  # lists of removed traces, which are not ingested again (retention.py)
 QUARANTINE = ".quarantine"  # broken files that `tracelake check --repair` moved away
 OVERLAYS = "overlays"
-PAGES = "pages"  # the fleet's page of today (assets/today.py)
+PAGES = "pages"  # the fleet's page for today (assets/today.py)
 ANALYST = "analyst.duckdb"
 ANALYST_TEMP = ".analyst-"
-VERSION_KEY = "tracelake_version"  # in the metadata of a Parquet file: the version of the model that computed it
+VERSION_KEY = "tracelake_version"  # metadata key of a Parquet file for the version of the model that computed the file
 DIGEST = "digest"
-"""The version of the tables of a digest: rows that are kept although no model can compute them any more (digest_files.py)."""
-REDUCED = "reduced_to_digest"  # the check in `findings` of a trace of which only a digest is kept
+"""The version of a digest's tables, whose rows remain although no model can recompute them (digest_files.py)."""
+REDUCED = "reduced_to_digest"  # check_name in `findings` of a trace with only a digest
 _BATCH = re.compile(r"^(\d{4})(\d{2})(\d{2})T\d{12}-[0-9a-f]{8}$")
 
 
@@ -72,7 +71,7 @@ class Batch:
 
     @classmethod
     def new(cls) -> Batch:
-        """Return a batch of the current time."""
+        """Return a batch whose id begins with the current time."""
         return cls(f"{time_in_id(datetime.now(UTC))}-{secrets.token_hex(4)}")
 
     @property
@@ -88,7 +87,7 @@ class Batch:
 
     @property
     def day(self) -> str:
-        """Return the ingest day, `YYYY-MM-DD` (UTC). Raises ValueError for an invalid id."""
+        """Return the ingest day, `YYYY-MM-DD` (UTC). Raise ValueError for an invalid id."""
         match = _BATCH.match(self.batch_id)
         if not match:
             raise ValueError(f"{self.batch_id!r} is not a batch id")
@@ -96,17 +95,17 @@ class Batch:
 
 
 def time_in_id(moment: datetime) -> str:
-    """Return a UTC time as ids of batches begin with it. (`%Y` has fewer than four digits before the year 1000.)"""
+    """Return a UTC time in the format of batch ids. `%Y` is too short for it before the year 1000."""
     return f"{moment.year:04d}{moment:%m%dT%H%M%S%f}"
 
 
 def mark_of(table: str) -> str:
-    """Return the table whose file commits a batch of this table."""
+    """Return the marker table whose file commits a batch of this table."""
     return _MARKS.get(_STORED.get(table, (header.TRACE, None))[0], MARK)
 
 
 def table_file(root: Path, table: str, batch: Batch) -> Path:
-    """Return the path of a table's file of a batch. The file exists there only once it is visible."""
+    """Return the path of a batch's file of a table. The file exists there only when readers may see it."""
     # A single string, because joining a path part by part takes four times as long, and a lake has many files.
     return Path(f"{root}/{table}/day={batch.day}/{batch.batch_id}.parquet")
 
@@ -119,7 +118,7 @@ def table_of(path: Path) -> str:
 def file_names(root: Path, name: str = "*") -> Iterator[str]:
     """Yield the files of all tables whose batch id matches `name`, relative to the lake's folder, committed or not.
 
-    Folders whose name begins with a dot are skipped: they belong to other processes and may vanish at any moment.
+    Skip folders whose name begins with a dot, because they belong to other processes and may disappear at any time.
     """
     # pathlib's glob also descends into hidden folders, and raises if a folder disappears during the scan.
     return glob.iglob(f"*/day=*/{name}.parquet", root_dir=root)

@@ -1,4 +1,4 @@
-"""Checks of a lake and its watched folder, for probes: cheap, read-only, with a sentence for each problem."""
+"""The checks of a lake and its watched folder for probes. They are cheap and read-only, and explain each problem."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ from pipelines.models.sqltext import quoted
 
 DAY = timedelta(days=1)
 DAGSTER = ".dagster"
-"""Folder of a lake with the history of its runs, which `tracelake ui` shows."""
+"""The folder of a lake with the history of its runs, which `tracelake ui` shows."""
 RUNS = Path(DAGSTER, "history", "runs.db")
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Thresholds above which something is wrong."""
+    """The limits of a healthy lake."""
 
     lag_seconds: float = 3600.0
-    """How long the oldest waiting file has been in the watched folder."""
+    """The time that the oldest waiting file has been in the watched folder, s."""
     backlog: int | None = None
     rejected: int | None = None
-    """Files rejected within a day. None allows any number, which `warnings` reports."""
+    """The number of files rejected within a day. None allows any number, which is then reported in `warnings`."""
     failed: int = 0
-    """Dagster jobs whose newest run failed, plus models that failed on a trace."""
+    """The number of Dagster jobs whose newest run failed, plus the number of models that failed on a trace."""
     idle_seconds: float | None = None
-    """Time since the last commit."""
+    """The time since the last commit, s."""
     free_percent: float = 5.0
 
 
@@ -55,9 +55,9 @@ class Limits:
 class Status:
     """The result of a check. Times are in s; None means unknown, not measured or not requested.
 
-    `is_on_disk`: whether it is a folder of this machine, with a disk, runs of Dagster and an analysts' file.
-    `wrong` has a sentence for each problem. `warnings` has a sentence for each finding that needs attention although
-    the lake is healthy.
+    `is_on_disk`: whether the lake is a folder of this machine, with a disk, Dagster runs and an analysts' file. `wrong`
+    has a sentence for each problem. `warnings` has a sentence for each finding that needs attention although the lake
+    is healthy.
     """
 
     lake: str
@@ -87,7 +87,7 @@ class Status:
 
 
 def status(lake: Lake, inbox: Path | None, limits: Limits | None = None, now: float | None = None) -> Status:
-    """Check a lake and, if `inbox` is passed, its watched folder. Parts that cannot be read are reported in `wrong`."""
+    """Check a lake and, unless `inbox` is None, its watched folder. Report parts that cannot be read in `wrong`."""
     limits, now = limits or Limits(), now or time.time()
     result = Status(str(lake.root))
     if not lake.root.is_dir():
@@ -105,7 +105,7 @@ def status(lake: Lake, inbox: Path | None, limits: Limits | None = None, now: fl
 
 
 def status_of_store(con: duckdb.DuckDBPyConnection, address: str, batches: list[str], limits: Limits) -> Status:
-    """Check a DuckLake through a connection that shows its tables: its batches, rejected files and failed models."""
+    """Check the batches, rejected files and failed models of a DuckLake through a connection with its tables."""
     now = time.time()
     since = f"{datetime.fromtimestamp(now, UTC) - DAY:%F %T}"
     ((traces,),) = con.execute(f"SELECT count(*) FROM {MARK}").fetchall()
@@ -160,7 +160,7 @@ def _rejects(result: Status, lake: Lake, now: float) -> None:
 
 
 def _runs(result: Status, lake: Lake, now: float) -> None:
-    """Set the jobs whose newest run failed, from Dagster's run database. The tables of such a run were not computed."""
+    """Set the jobs whose newest run failed, from Dagster's run database. The tables of such a run are missing."""
     home = Path(os.environ.get("DAGSTER_HOME") or lake.root / RUNS.parts[0])
     path = home / Path(*RUNS.parts[1:])
     if not path.exists():
@@ -179,7 +179,7 @@ def _disk(result: Status, lake: Lake, now: float) -> None:
 
 
 def _size(folder: Path) -> int:
-    """Return the total size of all files under a folder, in bytes, without those that disappear during the scan or are unreadable."""
+    """Return the total size of all files under a folder, bytes. Skip files that disappear and unreadable folders."""
     total, todo = 0, [str(folder)]
     while todo:
         with suppress(FileNotFoundError, PermissionError), os.scandir(todo.pop()) as entries:

@@ -1,4 +1,4 @@
-"""The files of a table, as the catalog lists them."""
+"""The files of a table according to the catalog."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The version of a lake's layout (folders, logs and columns of its files), stored in `.layout` in the lake.
 
-A lake of another version is refused. Its source files still exist, so the refusal ends with the command that ingests
-them again. Increase LAYOUT when existing files can no longer be read unchanged.
+A lake of another version is refused. The message ends with the command that ingests the lake's source files again,
+because these usually still exist. Increase LAYOUT when the program can no longer read existing files.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from pipelines.models.sqltext import parquet_rows, quoted
 LAYOUT = 4
 MARKER = ".layout"
 LIST = "files-to-read-again.txt"
-_FEW = 20  # paths that a command names; more are in a list
+_FEW = 20  # maximum number of paths in a command; more paths are in a list
 
 
 class OtherLayout(UnusablePath):
-    """A lake whose layout this tracelake does not read. The message has the command that ingests its files again."""
+    """A lake whose layout this program cannot read. The message contains the command that ingests its files again."""
 
 
 def check_layout(root: Path) -> None:
@@ -56,14 +56,14 @@ def check_layout(root: Path) -> None:
 
 
 def mark_layout(root: Path) -> None:
-    """Write the version into a lake that has none yet, flushed so that it survives a power loss."""
+    """Write and flush the layout marker of a lake without one, so that it survives a power loss."""
     if (root / MARKER).exists():
         return
     write_whole(root / MARKER, f"{LAYOUT}\n")
 
 
 def restore_layout(root: Path) -> bool:
-    """Write the version again into a lake that is of this layout and whose `.layout` is damaged or lost.
+    """Rewrite the damaged or lost `.layout` of a lake that has this layout.
 
     Return whether it was restored. Raise OSError if it cannot be written.
     """
@@ -76,10 +76,10 @@ def restore_layout(root: Path) -> bool:
 
 
 def _is_of_this_layout(root: Path, version: int | None) -> bool:
-    """Return whether a lake is of this layout, whatever its marker says.
+    """Return whether a lake has this layout, even if its marker is damaged or lost.
 
-    Its catalog has a copy of the version. In lakes whose catalog is older than the copy, the columns of the files decide,
-    unless the marker names another version.
+    The catalog contains a copy of the version. If the catalog is too old to contain the copy, the columns of the files
+    decide, unless the marker contains another version.
     """
     copy = _version_in_catalog(root)
     if copy or version is not None:
@@ -112,8 +112,8 @@ def _columns(file: Path) -> set[str]:
 def read_again(files: Collection[Path], lake: str, folder: Path | None = None) -> str:
     """Return a clause with the command that ingests these files into another lake.
 
-    More than 20 files, or paths with unprintable characters, are written to a list file, in `folder` if that is
-    writable.
+    If there are more than _FEW files, or paths with unprintable characters, write the paths to a list file, in `folder`
+    if it is writable.
     """
     if not files:
         return f"ingest its files again into another one: tracelake ingest --lake {shlex.quote(lake)} PATH..."
@@ -127,7 +127,7 @@ def read_again(files: Collection[Path], lake: str, folder: Path | None = None) -
 def _listed(files: Iterable[Path], folder: Path | None) -> Path:
     """Write the paths to a list file and return its path.
 
-    Paths end with a newline, or with NUL if a path contains a line break.
+    Each path ends with a newline, or with NUL if any path contains a line break.
     """
     names = [os.fsencode(path) for path in files]
     end = b"\0" if any(len(name.splitlines()) > 1 for name in names) else b"\n"
@@ -137,7 +137,7 @@ def _listed(files: Iterable[Path], folder: Path | None) -> Path:
             if target_folder is not None:
                 (target_folder / LIST).write_bytes(content)
                 return target_folder / LIST
-        except OSError:  # a lake that cannot be written
+        except OSError:  # the lake is read-only
             continue
     handle, name = tempfile.mkstemp(suffix=LIST)
     with open(handle, "wb") as file:
@@ -146,9 +146,9 @@ def _listed(files: Iterable[Path], folder: Path | None) -> Path:
 
 
 def files_of(root: Path) -> list[Path]:
-    """Return the files that a lake was ingested from, whatever its version.
+    """Return the files that a lake of any version was ingested from.
 
-    These are the files that ingestion recorded, and those that the marker tables name.
+    These are the files that ingestion recorded, and the files in the column `path` of the marker tables.
     """
     with database.scratch() as con:
         named = [path for mark in KEYS for path in _named(con, f"{root}/{mark}/day=*/*.parquet")]
@@ -182,12 +182,12 @@ def _named(con: duckdb.DuckDBPyConnection, files: str) -> list[Path]:
     rows = parquet_rows(quoted(files), "union_by_name = true")
     try:
         return paths_in(con, rows)
-    except duckdb.Error:  # no such files, or damaged ones
+    except duckdb.Error:  # the files do not exist or are damaged
         return []
 
 
 def paths_in(con: duckdb.DuckDBPyConnection, rows: str) -> list[Path]:
-    """Return the distinct paths in the column `path` of rows (SQL for FROM), or an empty list without such a column."""
+    """Return the distinct paths in the column `path` of rows (SQL for FROM), or [] without such a column."""
     if "path" not in {name for name, *_ in con.execute(f"DESCRIBE FROM {rows}").fetchall()}:
         return []
     texts = con.execute(f"SELECT DISTINCT path FROM {rows} WHERE path IS NOT NULL").fetchall()

@@ -1,1 +1,1 @@
-"""The work that the hardware was asked to do: work of operators, peaks of devices, and the utilization of the peaks."""
+"""The work of operators in operations and bytes, the peaks of devices, and the utilization of the peaks."""

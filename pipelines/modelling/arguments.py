@@ -1,6 +1,6 @@
 """The arguments of an operator call, parsed from Kineto's `Input Dims`, `Input type` and `Concrete Inputs`.
 
-There is always one entry per schema argument. A missing optional tensor has dims `[]` and an empty type; a
+Each list has one entry per schema argument. A missing optional tensor has dims `[]` and an empty type. A
 zero-dimensional tensor also has dims `[]`, but has a type. Concrete inputs are text, so "False" is truthy until it is
 parsed.
 """
@@ -43,7 +43,7 @@ class Tensor:
 
     @property
     def dtype(self) -> str | None:
-        """Return `bf16`, `fp32`, …, or None for an unknown type."""
+        """Return the short name, such as `bf16` or `fp32`, or None for an unknown type."""
         return DTYPES.get(self.type, (None, None))[0]
 
     @property
@@ -53,7 +53,10 @@ class Tensor:
 
     @property
     def packed(self) -> int:
-        """Return the numbers in an element: 2 of FP4, which are neighbours in the inner dimension of a product."""
+        """Return the number of values in an element.
+
+        It is 2 for FP4, whose values are neighbors in a product's inner dimension.
+        """
         return 2 if self.dtype == "fp4" else 1
 
     @property
@@ -64,14 +67,14 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Arguments:
-    """One call's arguments, by their position in the schema. `concrete` is None if the writer records no literals."""
+    """The arguments of a call by position in the schema. `concrete` is None if the writer records no literals."""
 
     dims: Sequence[Any]
     types: Sequence[str]
     concrete: Sequence[str] | None
 
     def optional(self, place: int) -> Tensor | None:
-        """Return the tensor at a position, or None if there is none.
+        """Return the tensor at a position, or None if the argument is not a tensor.
 
         Raise BadArguments if its dims are nested or negative.
         """
@@ -87,7 +90,7 @@ class Arguments:
     def tensor(self, place: int, dimensions: int | None = None) -> Tensor:
         """Return the tensor at a position.
 
-        Raise BadArguments if there is none, or its number of dimensions is not `dimensions`.
+        Raise BadArguments if the argument is not a tensor, or if its number of dimensions is not `dimensions`.
         """
         tensor = self.optional(place)
         if tensor is None or (dimensions is not None and len(tensor.dims) != dimensions):
@@ -102,22 +105,23 @@ class Arguments:
         return [tensor for tensor in map(self.optional, positions) if tensor is not None]
 
     def value(self, place: int, default: Any = None) -> Any:
-        """Return the literal at a position (numbers, booleans, lists), or `default` if it is None or the call has fewer.
+        """Return the literal at a position (number, boolean or list), or `default` if it is None or missing.
 
-        Raise BadArguments if the text is not a literal, or no literals were recorded.
+        Raise BadArguments if the text is not a literal, or if no literals were recorded.
         """
         text = self.text(place)
         if not text:
             return default
         try:
             return ast.literal_eval(text)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):  # raised by the parser for deeply nested text
+        except (ValueError, SyntaxError, RecursionError, MemoryError):  # the last two are raised for deeply nested text
             raise BadArguments(f"argument {place} is {text!r}, not a literal") from None
 
     def text(self, place: int) -> str:
-        """Return the text of the literal at a position; empty if it is None or the call has fewer arguments.
+        """Return the text of the literal at a position, or "" if it is None or missing.
 
-        Raise BadArguments if no literals were recorded: the call's may differ from the schema's defaults.
+        Raise BadArguments if no literals were recorded, because the call's literals may differ from the schema's
+        defaults.
         """
         if self.concrete is None:
             raise BadArguments(f"argument {place} is unknown: the writer records no literals")

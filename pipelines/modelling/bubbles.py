@@ -1,7 +1,7 @@
 """The idle time of a pipeline rank by its schedule's formula, for comparison with measured bubbles.
 
-All times are in one unit of the caller's choice. Sources: GPipe and 1F1B (Narayanan et al. 2021), ZB-H1 (Qi et al.
-2023), DualPipe (the table of DeepSeek's README, where B is the whole backward pass).
+The caller chooses the unit of all times. Sources: GPipe and 1F1B (Narayanan et al. 2021), ZB-H1 (Qi et al. 2023),
+DualPipe (the table of DeepSeek's README, where B is the whole backward pass).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ SCHEDULES = ("GPipe", "1F1B", "interleaved", "ZB-H1", "DualPipe")
 class Stage:
     """The times of one microbatch in one rank's stages.
 
-    `forward`, `backward`: the whole passes. `weights`: the weight-gradient part of the backward pass. `both`: an
-    overlapped forward and backward pass (DualPipe); None means their sum, without overlap.
+    `forward`, `backward`: the time of the whole pass. `weights`: the weight-gradient part of the backward pass. `both`:
+    the time of an overlapped forward and backward pass (DualPipe). None means their sum, without overlap.
     """
 
     forward: float
@@ -29,8 +29,9 @@ class Stage:
 class Bubble:
     """The idle time of one rank and step.
 
-    `idle`: in the unit of the stage's times. `ratio`: relative to the ideal time m (F + B). `share`: of the ideal plus
-    idle time. Both are None if their denominator is 0, and for DualPipe, whose ideal time depends on the overlap.
+    `idle`: in the unit of the stage's times. `ratio`: idle time relative to the ideal time m (F + B). `share`: idle
+    time as a share of ideal plus idle time. Both are None if their denominator is 0, and for DualPipe, whose ideal time
+    depends on the overlap.
     """
 
     idle: float
@@ -39,7 +40,7 @@ class Bubble:
 
 
 def bubble(schedule: str, ranks: int, microbatches: int, stage: Stage, chunks: int = 1) -> Bubble:
-    """Return the idle time of each rank; `chunks` are the stages per rank in an interleaved schedule.
+    """Return the idle time of each rank. `chunks`: the number of stages per rank in an interleaved schedule.
 
     Raise ValueError for a schedule without a formula, fewer than one rank, microbatch or chunk, a negative forward
     time, a weight-gradient part that is negative or longer than the backward pass, or an odd number of ranks with

@@ -1,9 +1,9 @@
-"""Operations and bytes of kernels that servers and compilers bring along.
+"""Operations and bytes of the custom kernels of servers and compilers.
 
-These are experts, paged attention of a single sequence, RMS norms, rotations, quantization, and the fused kernels of
-TorchInductor. Positions of arguments are those of the operators' schemas: vLLM's csrc/torch_bindings.cpp and
-fused_moe.py, SGLang's fused_moe.py and sgl-kernel, PyTorch's native_functions.yaml. A formula raises BadArguments if
-the work depends on data.
+They cover experts, paged attention of a single sequence, RMS norms, rotations, quantization, and the fused kernels of
+TorchInductor. Positions of arguments follow the operators' schemas. The schemas are in vLLM's csrc/torch_bindings.cpp
+and fused_moe.py, SGLang's fused_moe.py and sgl-kernel, and PyTorch's native_functions.yaml. A formula raises
+BadArguments if the work depends on data.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _MOST_UNKNOWN = threshold("formula_unknown")
 
 
 def _fused_experts(kind: str, args: Arguments) -> Work:
-    """Return the work of two products for each token and each of its experts; a gate doubles the rows of the first.
+    """Return the work of two products for each token and each of its experts.
 
-    The products are [T, K] by w1 [E, 2N, K], then [T, N] by w2 [E, K, N]. Which experts' weights are read depends on
-    data, so their bytes are known for a single token only.
+    The products are [T, K] by w1 [E, 2N, K], then [T, N] by w2 [E, K, N]. Without a gate, w1 has N rows. Which experts'
+    weights are read depends on data, so their bytes are known only for a single token.
     """
     x, w1, w2, weights = args.tensor(0, 2), args.tensor(1, 3), args.tensor(2, 3), args.tensor(3, 2)
     tokens, width = x.dims
@@ -44,14 +44,14 @@ def _fused_experts(kind: str, args: Arguments) -> Work:
     matrix = 2 * pairs * (rows * width + width * w2.dims[2])
     read = times(chosen.dims[1] * (rows * width + width * w2.dims[2]), w1.size) if tokens == 1 else None
     total = summed(times(2 * x.n, x.size), weights.bytes, chosen.bytes, read)
-    # With fp8 weights, activations are converted to fp8; integer weights are converted to the type of the activations.
+    # With fp8 weights, activations are converted to fp8. Integer weights are converted to the type of the activations.
     return work(kind, w1 if w1.dtype == "fp8" else x, total, matrix=matrix, vector=None)
 
 
 def _on_some_ranks(args: Arguments) -> bool:
     """Return whether the experts are distributed over ranks.
 
-    vLLM passes the map of experts to ranks as a tensor of integers; SGLang sets filter_expert, the last argument.
+    vLLM passes the map of experts to ranks as a tensor of integers. SGLang sets filter_expert, the last argument.
     """
     later = [tensor for position in range(5, len(args.types)) if (tensor := args.optional(position))]
     return any(tensor.type in _INTEGERS for tensor in later) or args.text(len(args.types) - 1) == "True"
@@ -60,8 +60,8 @@ def _on_some_ranks(args: Arguments) -> bool:
 def _grouped_gemm(kind: str, args: Arguments) -> Work:
     """Return the work of aten::_grouped_mm(a, b, offs).
 
-    These are rows of a [T, K] by b [E, K, N]; [E, M, K] by [E, K, N]; columns of a [M, T] by rows of b [T, N] to [E, M,
-    N]; or [E, M, K] by columns of b [K, T]. Each T belongs to one group; to which depends on data.
+    The four cases are rows of a [T, K] by b [E, K, N], a [E, M, K] by b [E, K, N], columns of a [M, T] by rows of b [T,
+    N] to [E, M, N], and a [E, M, K] by columns of b [K, T]. Each T belongs to one group, which depends on data.
     """
     a, b = args.tensor(0), args.tensor(1)
     if len(a.dims) not in (2, 3) or len(b.dims) not in (2, 3) or a.dims[-1] != b.dims[-2]:
@@ -72,7 +72,7 @@ def _grouped_gemm(kind: str, args: Arguments) -> Work:
     out = a.dims[-2] * b.dims[-1]
     groups = {(2, 2): args.tensor(2, 1).n if ranks == (2, 2) else 1, (3, 3): a.dims[0]}.get(ranks, 1)
     matrix = 2 * out * a.dims[-1] * (groups if ranks == (3, 3) else 1)
-    # The matrix of a group without rows is not read, so the bytes of the other two cases depend on data.
+    # A group without rows does not read its matrix, so the bytes of the other two cases depend on data.
     total = summed(a.bytes, b.bytes, times(groups * out, a.size)) if ranks in ((2, 2), (3, 3)) else None
     return work(kind, a, total, matrix=matrix)
 
@@ -83,7 +83,8 @@ def _grouped_gemm(kind: str, args: Arguments) -> Work:
 def _paged_attention(kind: str, args: Arguments, *, query_at: int) -> Work:
     """Return the work of one query of a single sequence against its pages.
 
-    The lengths of several sequences are data. The length of a single sequence is the recorded longest length.
+    The lengths of several sequences are data, so they are unknown. The length of a single sequence is the recorded
+    maximum length.
     """
     q, keys = args.tensor(query_at, 3), args.tensor(query_at + 1)
     if q.dims[0] != 1:
@@ -100,9 +101,9 @@ def _paged_attention(kind: str, args: Arguments, *, query_at: int) -> Work:
 
 
 def _rms_norm(kind: str, args: Arguments, *, moved: int, flops: int) -> Work:
-    """Return the work of square, sum, scale and weight: 4 operations per element, or 5 with a preceding sum.
+    """Return the work of an RMS norm, which is 4 operations per element, or 5 with a preceding sum.
 
-    Argument 1 is as large as the output.
+    The operations are square, sum, scale and weight. Argument 1 is as large as the output.
     """
     first, x, weight = args.tensor(0), args.tensor(1), args.tensor(2, 1)
     if first.n != x.n or weight.n != x.dims[-1]:
@@ -113,7 +114,7 @@ def _rms_norm(kind: str, args: Arguments, *, moved: int, flops: int) -> Work:
 def _rotary(kind: str, args: Arguments) -> Work:
     """Return the work of rotating queries and keys in place.
 
-    That is two products and a sum for each element in the rotated part of a head.
+    It is two products and a sum for each element in the rotated part of a head.
     """
     positions, q, k, head, table = (
         args.tensor(0),
@@ -125,12 +126,12 @@ def _rotary(kind: str, args: Arguments) -> Work:
     if not isinstance(head, int) or not 0 < table.dims[1] <= head:
         raise BadArguments("the size of a head was not recorded")
     rotated = [tensor.n * table.dims[1] // head for tensor in (q, k) if tensor is not None]
-    # Which rows of the table are read depends on the positions; they are few.
+    # The rows of the table that are read depend on the positions. They are few, so they are not counted.
     return work(kind, q, summed(times(2 * sum(rotated), q.size), positions.bytes), vector=3 * sum(rotated))
 
 
 def _gated(kind: str, args: Arguments) -> Work:
-    """Return the work of out [T, d] from [T, 2 d]: the function and the product, one operation each."""
+    """Return the work of computing out [T, d] from [T, 2 d], one operation for the function and one for the product."""
     out, x = args.tensor(0), args.tensor(1)
     if x.n != 2 * out.n:
         raise BadArguments(f"{x.dims} is not twice {out.dims}")
@@ -158,8 +159,8 @@ def _into_cache(kind: str, args: Arguments) -> Work:
 def _triton(kind: str, args: Arguments, *, may_take_part: bool = False) -> Work:
     """Return the work of a generated kernel, with the bytes of each tensor counted once.
 
-    A tensor that is written in place is also read, which its shape does not show. The number of operations per element
-    is known from the code only, so it is None.
+    A tensor that is written in place is also read, but its shape does not show this. Only the kernel's code shows the
+    number of operations per element, so it is None.
     """
     tensors = args.tensors()
     if not tensors:
@@ -174,7 +175,7 @@ def _triton(kind: str, args: Arguments, *, may_take_part: bool = False) -> Work:
 def _mostly_whole(tensors: list[Tensor], n: int, total: int | None) -> bool:
     """Return whether the tensors of the largest size, n elements, make up nearly all bytes.
 
-    One of several equally large tensors is the output, and then the other tensors do not matter.
+    If several tensors have this size, one of them is the output, and the smaller tensors do not matter.
     """
     smaller_bytes = summed(*(tensor.bytes for tensor in tensors if tensor.n < n))
     has_several = sum(tensor.n == n for tensor in tensors) > 1
@@ -182,9 +183,9 @@ def _mostly_whole(tensors: list[Tensor], n: int, total: int | None) -> bool:
 
 
 def _triton_gemm(kind: str, args: Arguments) -> Work:
-    """Return the work of a template's product; each tensor counts once.
+    """Return the work of a template's matrix product, with each tensor's bytes counted once.
 
-    The operands are the neighbouring tensors whose product has the shape of the last tensor.
+    The operands are the neighboring tensors whose product has the shape of the last tensor.
     """
     tensors = args.tensors()
     out = tensors[-1].dims if tensors else ()

@@ -2,9 +2,9 @@
 
 Matrix and vector operations are counted separately, because only matrix operations count for MFU. Bytes are the minimum
 traffic (each operand once), so a kernel whose operands are cached may seem faster than memory. The counts agree with
-PyTorch's counter (`torch.utils.flop_counter`), with three exceptions. Adding a bias is vector work here and is not
-counted there. A causal mask halves attention here. The weight gradient of a grouped convolution counts once here and
-`groups` times there.
+PyTorch's counter (`torch.utils.flop_counter`), with three exceptions. Here, adding a bias is vector work, but PyTorch
+does not count it. Here, a causal mask halves attention. Here, the weight gradient of a grouped convolution counts once,
+but PyTorch counts it `groups` times.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pipelines.modelling.work import summed as _sum
 from pipelines.modelling.work import times as _times
 from pipelines.modelling.work import work as _work
 
-# Exceptions that formulas raise for arguments that do not fit; BadArguments is a ValueError.
+# Exceptions that formulas raise for arguments that do not fit. BadArguments is a ValueError.
 _BAD = (IndexError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError, MemoryError)
 
 
@@ -37,7 +37,7 @@ def work_of(
 ) -> Work | NotModelled:
     """Return the work of one call, from `Input Dims`, `Input type` and `Concrete Inputs` as recorded in the trace.
 
-    `formulas`: the formula of each operator; by default the rules of op_kinds and op_patterns as shipped.
+    `formulas`: the formula of each operator, by default the shipped rules of op_kinds and op_patterns.
     """
     kind = (formulas or _shipped()).of_op(op)
     if kind is None:
@@ -53,21 +53,21 @@ def work_of(
 
 @dataclass(frozen=True)
 class Formulas:
-    """The rules that choose an operator's formula: (family, formula), by name, else by the first matching pattern."""
+    """The rules that choose an operator's (family, formula), by its name, or else by the first matching pattern."""
 
     by_name: Mapping[str, tuple[str, str]]
     by_pattern: Sequence[tuple[re.Pattern[str], tuple[str, str]]]
 
     @classmethod
     def of(cls, kinds: Iterable[tuple[str, str, str]], patterns: Iterable[tuple[str, str, str]]) -> Formulas:
-        """Return the formulas for rows of op_kinds and op_patterns: (name or pattern, family, formula)."""
+        """Build the rules from rows of op_kinds and op_patterns, which are (name or pattern, family, formula)."""
         return cls(
             {op: (family, formula) for op, family, formula in kinds},
             [(re.compile(pattern), (family, formula)) for pattern, family, formula in patterns],
         )
 
     def of_op(self, op: str) -> tuple[str, str] | None:
-        """Return family and name of an operator's formula, or None if no rule matches."""
+        """Return the family and the name of an operator's formula, or None if no rule matches."""
         return self.by_name.get(op) or next((kind for pattern, kind in self.by_pattern if pattern.search(op)), None)
 
 
@@ -83,7 +83,7 @@ def _shipped() -> Formulas:
 
 
 def _gemm(kind: str, args: Arguments, *, first: int = 0, out_size: int | None = None) -> Work:
-    """Return the work of mm and bmm, or with a bias at position 0 (`first` = 1), of addmm and baddbmm.
+    """Return the work of mm and bmm, or of addmm and baddbmm, which have a bias at position 0 (`first` = 1).
 
     The output has the first operand's element size, unless `out_size` (bytes) is passed.
     """
@@ -111,7 +111,7 @@ def _conv(kind: str, args: Arguments) -> Work:
 
 
 def _conv_sizes(args: Arguments, x: Tensor, w: Tensor, transposed: bool) -> list[int]:
-    """Return the output's sizes after batch and channels."""
+    """Return the output's sizes in the dimensions after batch and channels."""
     rank = len(w.dims) - 2
     stride, padding, dilation = (
         _per_dimension(args.value(position), rank, default) for position, default in ((3, 1), (4, 0), (5, 1))
@@ -132,7 +132,7 @@ def _per_dimension(value: Any, rank: int, default: int) -> list[int]:
 
 
 def _conv_backward(kind: str, args: Arguments) -> Work:
-    """Return the work of those gradients of input, weight and bias that the mask selects."""
+    """Return the work of the gradients (of input, weight and bias) that the mask selects."""
     grad, x, w = args.tensor(0), args.tensor(1), args.tensor(2)
     mask = args.value(10, [True, True, False])
     per_gradient = 2 * math.prod(w.dims[1:]) * (x.n if bool(args.value(7, False)) else grad.n)
@@ -155,12 +155,15 @@ def _attention(kind: str, args: Arguments, *, causal_at: int) -> Work:
 
 
 def _flash_attention(kind: str, args: Arguments) -> Work:
-    """Return the work of flash attention; its overload for FP8 (10 arguments) has three scales before the dropout."""
+    """Return the work of flash attention. Its FP8 overload (10 arguments) has three scales before the dropout."""
     return _attention(kind, args, causal_at=7 if len(args.types) == 10 else 4)
 
 
 def _attention_backward(kind: str, args: Arguments, *, causal_at: int) -> Work:
-    """Return the work of five products: the scores again, the gradients of scores (two), of keys and of values."""
+    """Return the work of the backward pass, which has five products.
+
+    It recomputes the scores, and computes the gradients of the scores (two products), keys and values.
+    """
     grad, q, k, v, out = args.tensor(0, 4), args.tensor(1, 4), args.tensor(2, 4), args.tensor(3, 4), _output(args)
     batch, heads, rows, width = q.dims
     columns, value_width = k.dims[2], v.dims[3]
@@ -170,7 +173,7 @@ def _attention_backward(kind: str, args: Arguments, *, causal_at: int) -> Work:
 
 
 def _output(args: Arguments) -> Tensor:
-    """Return the forward pass's output: after q, k, v, and after the bias if there is a position for one."""
+    """Return the forward pass's output, which follows q, k and v, and the bias if the schema has one."""
     fourth = args.optional(4)
     return fourth if fourth is not None and fourth.dims == args.tensor(0).dims else args.tensor(5, 4)
 
@@ -178,7 +181,7 @@ def _output(args: Arguments) -> Tensor:
 def _masked(full: int, causal: Any, rows: int, columns: int) -> int:
     """Return `full`, reduced by a top-left causal mask if `causal`.
 
-    With as many rows as columns, half of it remains (the diagonal counts half), else the exact share.
+    If rows equal columns, half remains (the diagonal counts half), otherwise the exact share.
     """
     if not causal:
         return full
@@ -195,7 +198,8 @@ def _masked(full: int, causal: Any, rows: int, columns: int) -> int:
 def _batch_norm(kind: str, args: Arguments) -> Work:
     """Return the work of a batch norm, with the traffic of its statistics (fp32).
 
-    Training reads and writes the running statistics and saves two more. Evaluation reads the running statistics.
+    Training reads and writes the running statistics, and saves two more statistics. Evaluation reads the running
+    statistics.
     """
     x = args.tensor(0)
     training, channels = bool(args.value(5, False)), x.dims[1]
@@ -221,9 +225,9 @@ def _parameters(args: Arguments, *positions: int) -> list[int | None]:
 
 
 def _each_element(kind: str, args: Arguments, *, moved: int, flops: int) -> Work:
-    """Return work in proportion to the first tensor.
+    """Return work that is proportional to the size of the first tensor.
 
-    `moved`: how often each of its elements is read or written. `flops`: operations per element.
+    `moved`: number of reads and writes of each element. `flops`: operations per element.
     """
     x = args.tensor(0)
     return _work(kind, x, _times(moved * x.n, x.size), vector=flops * x.n)
@@ -238,7 +242,7 @@ def _embedding(kind: str, args: Arguments) -> Work:
 
 
 def _elementwise(kind: str, args: Arguments, *, reads: int, out_size: int | None = None) -> Work:
-    """Return the work of an elementwise operator; the output has the operands' common shape.
+    """Return the work of an elementwise operator. The output has the operands' broadcast shape.
 
     A zero-dimensional tensor does not determine the output's type.
     """
@@ -276,12 +280,13 @@ def _fill(kind: str, args: Arguments) -> Work:
 
 
 def _reduce(kind: str, args: Arguments, *, dims_at: int) -> Work:
-    """Return the work of a reduction over the dimensions (a list or a number) at a position; over all if it is missing.
+    """Return the work of a reduction over the dimensions at a position, or over all dimensions without this argument.
 
-    An argument `keepdim` follows the dimensions. A last argument is something else: the type of a sum, the order of a norm.
+    The dimensions are a list or a number, and an argument `keepdim` follows. If no argument follows, the argument is
+    not the dimensions, but for example the type of a sum or the order of a norm.
     """
     x = args.tensor(0)
-    # A list's type is empty in traces of torch before 2.1, which have no literals.
+    # Traces of torch before 2.1 have an empty type for lists, and no literals.
     is_literal = dims_at + 1 < len(args.types) and args.types[dims_at] in ("Scalar", "ScalarList", "")
     dims = args.value(dims_at) if is_literal else None
     if dims is None or dims == [] or isinstance(dims, bool):
@@ -292,8 +297,8 @@ def _reduce(kind: str, args: Arguments, *, dims_at: int) -> Work:
     return _work(kind, x, _times(x.n + n_out, x.size), vector=x.n)
 
 
-# A number after a name is the position of the argument for "causal" or the reduced dimensions, or a count of tensors
-# (op_kinds.csv).
+# A number after a name is the position of the argument for "causal" or for the reduced dimensions, or a number of
+# tensors (op_kinds.csv).
 _FORMULAS: dict[str, Callable[[str, Arguments], Work]] = {
     "gemm": _gemm,
     "gemm_bias": partial(_gemm, first=1),

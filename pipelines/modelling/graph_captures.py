@@ -1,6 +1,7 @@
-"""Input tables with which the user supplements a trace with graph replays, for one question.
+"""Input tables that supplement a trace that has graph replays, for a single question of the user.
 
-They name a trace that may show how the graphs were captured, and the names that the program gave their nodes.
+They contain another trace that may show how the graphs were captured, and the names that the program gave to the
+graphs' nodes.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ def create_graph_captures(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def use_capture(con: duckdb.DuckDBPyConnection, trace_id: str, capture_trace_id: str) -> None:
-    """Let the graphs of a trace also be looked up in another trace; `events` of `con` contains both."""
+    """Register another trace for finding the captures of a trace's graphs. `events` of `con` must contain both."""
     create_graph_captures(con)
     con.execute(f"INSERT INTO _graph_capture_traces VALUES {row([trace_id, capture_trace_id])}")
 
 
 def use_names(con: duckdb.DuckDBPyConnection, trace_id: str, names: Mapping[int, str]) -> None:
-    """Let the nodes of a trace's graphs have these names, by node id with the graph's id in the upper 32 bits."""
+    """Set the names of a trace's graph nodes. `names`: by node id, which has the graph's id in the upper 32 bits."""
     create_graph_captures(con)
     columns = {"trace_id": [trace_id] * len(names), "graph_node": list(names), "name": list(names.values())}
     insert_columns(con, "_graph_node_names", columns)

@@ -1,4 +1,4 @@
-"""The work of the distinct calls of a batch: each name with equal arguments is computed once."""
+"""The work of a batch's operator calls, computed once for each distinct name with arguments."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _LARGEST = 2**63 - 1
     checks=("unique(shape_id)",),
 )
 def op_formulas(con: duckdb.DuckDBPyConnection) -> None:
-    """Create table `_op_formulas`, one row per shape_id of `_op_calls`: its work, or the reason why there is none."""
+    """Create table `_op_formulas`, with the work of each shape_id of `_op_calls`, or the reason why it is unknown."""
     create_table(con, "_op_formulas")
     calls = con.execute("SELECT DISTINCT shape_id, op, dims, types, concrete FROM _op_calls ORDER BY 1").fetchall()
     formulas = _formulas_of(con)
     rows = [(shape_id, *work_columns(*call, formulas=formulas)) for shape_id, *call in calls]
-    if rows:  # as columns: DuckDB took 0.7 s to parse 32,000 rows as SQL text
+    if rows:  # insert as columns, because DuckDB took 0.7 s to parse 32,000 rows as SQL text
         names = ("shape_id", *(name for name, _, _ in WORK_COLUMNS))
         insert_columns(con, "_op_formulas", dict(zip(names, zip(*rows, strict=True), strict=True)))
 
@@ -57,7 +57,7 @@ def op_formulas(con: duckdb.DuckDBPyConnection) -> None:
     ),
 )
 def census_work(con: duckdb.DuckDBPyConnection) -> None:
-    """Create `_staged_operator_work`: the work of the calls of `_staged_span_sample_operators`."""
+    """Create `_staged_operator_work` with the work of the calls of `_staged_span_sample_operators`."""
     create_table(con, "_staged_operator_work")
     calls = con.execute("SELECT DISTINCT op, dims, types, concrete FROM _staged_span_sample_operators").fetchall()
     if calls:
@@ -66,10 +66,10 @@ def census_work(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def _formulas_of(con: duckdb.DuckDBPyConnection) -> Formulas:
-    """Return the formulas of the operators in `_op_calls`, by the rule tables in `con`.
+    """Return the formulas of the operators in `_op_calls` according to the rule tables in `con`.
 
-    A user's rows come first in these tables (create_rules). DuckDB matches the patterns, because Python's `re` may take
-    exponential time on a name that almost matches.
+    The user's rows come first in these tables (create_rules). DuckDB matches the patterns, because Python's `re` may
+    take exponential time on a name that almost matches.
     """
     kinds = con.execute("SELECT op, family, formula FROM op_kinds").fetchall()
     kind_by_op = {op: (family, formula) for op, family, formula in kinds}
@@ -88,16 +88,16 @@ def work_columns(
 ) -> tuple[Any, ...]:
     """Return family, dtype, flops_matrix, flops_uncausal, flops_vector, bytes and not_modelled of a call.
 
-    The arguments are JSON. `formulas`: by default those as shipped.
+    The arguments are JSON texts. `formulas`: by default the shipped formulas.
     """
     try:
         work = work_of(op, *map(_parsed, (dims, types, concrete)), formulas=formulas)
-    except (ValueError, RecursionError):  # the text starts like a list but is not one
+    except (ValueError, RecursionError):  # invalid JSON, or nested too deeply
         work = NotModelled("bad_args")
     if not isinstance(work, NotModelled) and not all(
         map(_is_size, (work.flops_matrix, work.flops_uncausal, work.flops_vector, work.bytes))
     ):
-        work = NotModelled("bad_args")  # no tensor is that large: the sizes are corrupt
+        work = NotModelled("bad_args")  # no tensor is that large, so the sizes are corrupt
     if isinstance(work, NotModelled):
         return (*(None,) * 6, work.reason)
     return work.kind, work.dtype, work.flops_matrix, work.flops_uncausal, work.flops_vector, work.bytes, None
@@ -108,6 +108,6 @@ def _is_size(n: Any) -> bool:
 
 
 def _parsed(text: str | None) -> list[Any] | None:
-    """Return the list in a JSON text, or None if the text is None or is not a list. Raise ValueError if it is not JSON."""
+    """Return the list in a JSON text, or None if the text is None or not a list. Raise ValueError for invalid JSON."""
     value = None if text is None else json.loads(text)
     return value if isinstance(value, list) else None

@@ -1,8 +1,8 @@
-"""The rows that a rank sends to and receives from each other rank in an all-to-all, from the lists in its arguments.
+"""The rows that a rank sends to and receives from each rank in an all-to-all, from the lists in the call's arguments.
 
 PyTorch writes the lists as text, `[3, 0, 5]`, and truncates them after 30 numbers, `[3, …, 5, ...]`
 (torch/csrc/profiler/util.cpp: format_list). An empty list means equal parts (all_to_all_single without sizes) or
-unknown parts (all_to_all).
+unknown sizes (all_to_all).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def split_sizes(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def peers(sent: str | None, received: str | None, ranks: str | None) -> list[tuple[int | None, ...]]:
-    """Return a row for each rank that one of the lists contains: columns peer to all_received_rows of `_split_sizes`."""
+    """Return a row (columns peer to all_received_rows of `_split_sizes`) for each rank that one of the lists covers."""
     sent_rows, is_all_sent = _numbers(sent)
     received_rows, is_all_received = _numbers(received)
     group, _ = _numbers(ranks)
@@ -73,7 +73,7 @@ def peers(sent: str | None, received: str | None, ranks: str | None) -> list[tup
 
 
 def _numbers(text: str | None) -> tuple[list[int], bool]:
-    """Return the numbers of a list, and whether the list is complete; ([], False) for an empty list or any other text."""
+    """Return the numbers of a list and whether it is complete, or ([], False) for an empty list or another text."""
     match = _LIST.fullmatch(text.strip()) if text else None
     if match is None:
         return [], False

@@ -1,8 +1,8 @@
-"""The enclosing host event of each host event: the event of its thread that began last and had not ended yet.
+"""The parent of each host event, which is the last event on its thread that began before it and had not ended.
 
-`call_stacks` closes the event on top, as HTA does. Here, an event that ends after its enclosing event stays its child,
-as does every event that starts in it, so crossing pairs are kept and marked. SQL without recursion cannot express this,
-so Python walks the stacks. numpy finds the ancestors of the few requested events, all of them together.
+`call_stacks` closes the event on top of the stack, as HTA does. Here, an event that ends after its parent stays a
+child, and so does every event that starts inside the parent. Crossing pairs are therefore kept and marked. SQL without
+recursion cannot express this, so Python walks the stacks. numpy finds the ancestors of all requested events together.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pipelines.models.python_tables import create_table, python_model
 from pipelines.models.sqltext import quoted, row
 
 Ints = npt.NDArray[np.int64]
-_BLOCK = 65_536  # events converted to Python numbers at a time
+_BLOCK = 65_536  # number of events converted to Python numbers at a time
 EVENTS = 1_000_000
 """Maximum number of events of several traces in memory at a time. A larger trace is read alone."""
 
@@ -26,9 +26,9 @@ EVENTS = 1_000_000
 def parents(thread: Ints, start: Ints, end: Ints) -> Ints:
     """Return the index of each event's parent, -1 at the top of a thread.
 
-    `thread`, `start`, `end` (n,): events ordered by thread, start, end descending and position in the file; ns. An
-    event that ended before another starts is not its parent. Nor is an event that ended at that instant, unless it also
-    began then.
+    `thread`, `start`, `end` (n,): events ordered by thread, start, end descending and position in the file. Times are
+    in ns. A parent must not end before its child starts. It may end at the instant when the child starts only if it
+    also began at that instant.
     """
     parent = np.empty(len(thread), dtype=np.int64)
     starts: list[int] = []
@@ -55,10 +55,11 @@ def parents(thread: Ints, start: Ints, end: Ints) -> Ints:
 
 
 def ancestors(parent: Ints, inner: Ints, is_outer: npt.NDArray[np.bool_]) -> Iterator[tuple[Ints, Ints, Ints]]:
-    """Yield all pairs of an inner event and an enclosing outer one, one level of the stacks at a time.
+    """Yield all pairs of an inner event and an enclosing outer event, one level of the stacks at a time.
 
-    `parent` (n,) as from `parents`; `inner` (m,) indices; `is_outer` (n,). Each item is (inner, outer, height), each
-    (k,): indices, and the outer event's position among the enclosing outer events, from 1 for the innermost.
+    `parent` (n,): the result of `parents`. `inner` (m,): indices of the inner events. `is_outer` (n,): whether an event
+    is an outer event. Each item is (inner, outer, height), each (k,). `height` is the position among the enclosing
+    outer events, from 1 for the innermost.
     """
     height = np.zeros(len(inner), dtype=np.int64)
     above = parent[inner]
@@ -98,7 +99,7 @@ def host_stacks(con: duckdb.DuckDBPyConnection) -> None:
         is_first = np.diff(number, prepend=-1) != 0
         thread = np.cumsum((np.diff(events["thread_id"], prepend=0) != 0) | is_first)
         parent = parents(thread, np.asarray(events["start_ns"]), end)
-        # DuckDB finds the arrays by the name of this variable; with an Arrow table, it would import pandas.
+        # DuckDB finds the arrays by the name of this variable. With an Arrow table, it would import pandas.
         rows = {
             "number": number,
             "event": event,
@@ -127,8 +128,8 @@ def host_stacks(con: duckdb.DuckDBPyConnection) -> None:
 def host_ancestors(con: duckdb.DuckDBPyConnection) -> None:
     """Create `_host_ancestors` (trace_id, event_id, ancestor_id, height) from `_host_stacks` and `_host_events`.
 
-    Raise ValueError for a trace with a duplicate event: it would enclose itself, and the search for ancestors would not
-    end.
+    Raise ValueError for a trace with a duplicate event, because it would enclose itself, and the search for ancestors
+    would not end.
     """
     create_table(con, "_host_ancestors")
     for traces in _groups(con):
@@ -137,7 +138,7 @@ def host_ancestors(con: duckdb.DuckDBPyConnection) -> None:
             "FROM _host_events AS e JOIN _host_stacks AS s ON s.trace_id = e.trace_id AND s.event_id = e.event_id "
             f"JOIN {_numbered(traces)} ON t.trace_id = e.trace_id"
         ).fetchnumpy()
-        # Number the events of all traces consecutively: those of each trace follow those of the preceding trace.
+        # Number the events of all traces consecutively, trace after trace.
         first = np.cumsum([0, *(size for _, size in traces)])
         shift = first[np.asarray(events["number"])]
         event, up = events["event_id"] + shift, np.asarray(events["up"])
@@ -149,7 +150,8 @@ def host_ancestors(con: duckdb.DuckDBPyConnection) -> None:
             inner, outer, height = (np.concatenate(column) for column in zip(*levels, strict=True))
             number = np.searchsorted(first, inner, side="right") - 1
             rows = {"number": number, "inner": inner - first[number], "outer": outer - first[number], "height": height}
-            # Look up the ids in a list, not with a join, because sums of floats over these rows depend on the row order.
+            # Look up the ids in a list. A join would change the row order, on which sums of floats over these rows
+            # depend.
             con.execute(
                 f'INSERT INTO _host_ancestors SELECT {_ids(traces)}[number + 1], "inner", "outer", height FROM rows'
             )

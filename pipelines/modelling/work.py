@@ -11,8 +11,8 @@ from pipelines.modelling.arguments import Tensor
 class Work:
     """The work of one call.
 
-    `bytes` is None if unknown, as for elements of an unknown size. `flops_vector` is None if it is known from the
-    kernel's code only. `flops_uncausal`: `flops_matrix` without a causal mask. `dtype` decides the peak.
+    `bytes` is None if unknown, for example for elements of an unknown size. `flops_vector` is None if only the kernel's
+    code shows it. `flops_uncausal`: `flops_matrix` without a causal mask. `dtype`: the type that decides the peak.
     """
 
     kind: str
@@ -43,5 +43,5 @@ def times(n: int, size: int | None) -> int | None:
 def work(
     kind: str, of: Tensor, total: int | None, *, matrix: int = 0, vector: int | None = 0, uncausal: int | None = None
 ) -> Work:
-    """Return the work of a call; the type of the tensor `of` decides the peak. `total`: its bytes."""
+    """Return the work of a call. `of`: the tensor whose type decides the peak. `total`: the bytes of the call."""
     return Work(kind, matrix, vector, total, of.dtype, matrix if uncausal is None else uncausal)

@@ -1,6 +1,6 @@
-"""Cache of results that are slow to compute and depend only on texts, in the user's cache folder between processes.
+"""Cache of slow results that depend only on texts, stored in the user's cache folder.
 
-An installed wheel brings those that its first command would have to compute (setup.py).
+An installed wheel contains the results that its first command would otherwise compute (setup.py).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DAY_S = 86_400
 
 
 def digest_of(parts: Iterable[str | bytes]) -> str:
-    """Return a hash over texts that also separates each text from the next."""
+    """Return a hash over texts and their boundaries."""
     digest = hashlib.sha256()
     for part in parts:
         data = part if isinstance(part, bytes) else part.encode()
@@ -33,15 +33,16 @@ def digest_of(parts: Iterable[str | bytes]) -> str:
 
 
 def cache_folder() -> Path:
-    """Return the folder for recomputable data of this user; it need not exist."""
+    """Return the folder for recomputable data of this user, which may not exist yet."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tracelake"
 
 
 def remembered(name: str, digest: str, compute: Callable[[], Any], folder: Path | None = None) -> Any:
-    """Return the JSON value that the wheel or any process stored under this name for this digest, or compute and store it.
+    """Return the JSON value cached under this name for this digest, or compute and cache it.
 
-    The cache has one file per name, with the latest digest only, so it does not grow. With `folder`, which the value
-    describes, it has one file per name and folder. A value of the wheel is used for any folder if the digest is the same.
+    The value may come from the wheel or from any process. The cache has one file per name, with the latest digest only,
+    so it does not grow. With `folder`, which the value describes, it has one file per name and folder. A value of the
+    wheel is valid for any folder if the digest is equal.
     """
     own = cache_folder() / (f"{name}-{digest_of([str(folder)])[:16]}.json" if folder else f"{name}.json")
     for path in (SHIPPED / f"{name}.json", own):
@@ -59,7 +60,7 @@ def remembered(name: str, digest: str, compute: Callable[[], Any], folder: Path 
 
 
 def kept_file(kind: str, digest: str) -> Path | None:
-    """Return the cached database file for this digest, or None.
+    """Return the cached database file for this digest, or None if the cache has no intact file.
 
     Its name ends with a checksum of its content, so that a corrupt file is not used.
     """
@@ -75,7 +76,7 @@ def kept_file(kind: str, digest: str) -> Path | None:
 
 
 def keep_file(kind: str, digest: str, made: Path, most: int) -> None:
-    """Store a copy of a file for the next process; of its kind, only the `most` last used files remain."""
+    """Cache a copy of the file `made`, and delete all but the `most` last used files of its kind."""
     folder = cache_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -84,7 +85,7 @@ def keep_file(kind: str, digest: str, made: Path, most: int) -> None:
             os.replace(copy, folder / _name(kind, digest, copy))
         for old in sorted(folder.glob(f"{kind}-*.duckdb"), key=os.path.getmtime)[:-most]:
             old.unlink(missing_ok=True)
-        for leftover in folder.glob(f".{kind}-*"):  # of a process that was killed
+        for leftover in folder.glob(f".{kind}-*"):  # left by a process that was killed
             if leftover.stat().st_mtime < time.time() - _DAY_S:
                 shutil.rmtree(leftover, ignore_errors=True)
     except OSError:

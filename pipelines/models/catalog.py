@@ -1,7 +1,7 @@
-"""The catalog of models under sql/: names, dependencies, documentation and checks, read from the files themselves.
+"""The catalog of models under sql/, with names, dependencies, documentation and checks from the SQL files.
 
-A statement is one SELECT; statements.py locates it in a file. Its header defines a row; every output column has a
-comment. Violations of these rules are rejected at load, with file, line and remedy.
+A model is one SELECT statement, which statements.py locates in a file. Its header defines a row, and every output
+column has a comment. Loading raises CatalogError for a file that violates these rules, with file, line and remedy.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _RULE_COLUMN = re.compile(r"(?P<name>\w+)(?: (?P<type>[A-Z]+))?: (?P<doc>.*)")
 class Added:
     """Rows that a user adds to a rule table, in the order of its columns. They replace rows with the same first value.
 
-    `content`: the source of the rows, part of the version; `error`: why they cannot be used, raised where they are
-    needed.
+    `content`: the source of the rows, which the table's version covers. `error`: why the rows cannot be used, as raised
+    when a table needs the rows.
     """
 
     content: bytes
@@ -92,28 +92,29 @@ class Catalog:
     models: dict[str, Model]
     inputs: dict[str, DeclaredTable]  # tables that the caller of a model creates: staged rows, and requests
     _versions: dict[str, str] = field(default_factory=dict, repr=False)
-    shipped: Catalog | None = None  # the catalog without the user's rows; None if this one has no such rows
+    shipped: Catalog | None = None  # the catalog without the user's rows, None if this catalog has no such rows
 
     def with_added(self, added: Mapping[str, Added]) -> Catalog:
-        """Return the same models with rows added to rule tables: these tables, and their readers, have other versions.
+        """Return the catalog with rows added to rule tables.
 
-        Raise CatalogError for a class of kernels that not all of its readers know.
+        The rows change the versions of these tables and of their readers. Raise CatalogError for a kernel class that
+        some of its readers do not know.
         """
         models = {name: replace(m, added=added[name]) if name in added else m for name, m in self.models.items()}
         refuse_unknown_classes(_rule_tables(models))
         return Catalog(models, self.inputs, shipped=self.shipped or self)
 
     def refuse_errors(self, names: Iterable[str]) -> None:
-        """Raise CatalogError if one of these tables needs rows of a user that cannot be used."""
+        """Raise CatalogError if one of these tables needs a user's rows, and they cannot be used."""
         for name in self.closure(names) if self.shipped else ():
             added = self.models[name].added
             if added and added.error:
                 raise CatalogError(added.error)
 
     def closure(self, names: Iterable[str], through: Callable[[Model], bool] = lambda _: True) -> list[str]:
-        """Return the names and all their dependencies, in order. Raise CatalogError for a name that is not a table.
+        """Return the names and all their dependencies, in dependency order. Raise CatalogError for an unknown name.
 
-        `through`: whether to follow the dependencies of a model.
+        `through(model)`: whether to follow the dependencies of a model.
         """
         needed, pending = set(), list(names)
         while pending:
@@ -154,7 +155,7 @@ class Catalog:
         return [model.name for model in models if model.kind == "lake" and model.scope == scope]
 
     def sources_of(self, name: str) -> tuple[str, ...]:
-        """Return the tables that a table reads, followed by what the input tables among them read."""
+        """Return the tables that a table reads, followed by the tables that the input tables among them read."""
         reads = self.models[name].dependencies
         return (*reads, *(source for table in reads if table in self.inputs for source in self.inputs[table].reads))
 
@@ -164,7 +165,7 @@ class Catalog:
         return {name: model.path for name, model in self.models.items() if model.kind == "rules"}
 
     def version(self, name: str) -> str:
-        """Return a hash over a model's text and everything it reads: it changes when the table's content may change.
+        """Return a hash over a model's text and everything it reads, which changes if the table's content may change.
 
         Tables written by ingestion are not part of the hash, because no model recomputes them.
         """
@@ -203,7 +204,7 @@ def load_catalog(folder: Path = SQL_DIR) -> Catalog:
         models[model.name] = model
     refuse_unknown_classes(_rule_tables(models))
     input_tables = {name: table for name, table in declared.items() if table.is_input} | _staged(models)
-    # A folder of a few files (a test's) need not contain the commit markers; their keys are then the project's.
+    # A test's folder may not contain all commit markers, so their keys are taken from the project.
     keys = _keys(folder) if folder == SQL_DIR else _keys(SQL_DIR) | _keys(folder)
     for model in models.values():
         _check_dependencies(model, models, input_tables)
@@ -241,7 +242,7 @@ def _keys(folder: Path) -> dict[str, str]:
 
 
 def _staged(models: dict[str, Model]) -> dict[str, DeclaredTable]:
-    """Return the tables that ingestion stages for tables of its layer: the inputs of those tables."""
+    """Return the staged tables that the models of the layer `ingest` read."""
     names = {STAGED + name: model for name, model in models.items() if model.layer == "ingest"}
     return {
         name: DeclaredTable(name, model.layer, "", str(model.path), is_input=True)
@@ -251,7 +252,7 @@ def _staged(models: dict[str, Model]) -> dict[str, DeclaredTable]:
 
 
 def _python_models(sql_names: set[str], declared: dict[str, DeclaredTable]) -> list[Model]:
-    """Return the tables computed in Python; a folder of SQL files without their inputs (a test's) has none."""
+    """Return the tables computed in Python whose inputs exist. A test's folder may not contain these inputs."""
     names = sql_names | declared.keys()
     return [_python_model(t) for t in declared.values() if not t.is_input and names.issuperset(t.reads)]
 
@@ -294,7 +295,10 @@ def _sql_models(folder: Path) -> list[Model]:
 
 
 def _whole(name: str, parts: list[Model]) -> Model:
-    """Return the table with the rows of all its parts. Raise CatalogError if they do not fit together."""
+    """Return the table with the rows of all its parts.
+
+    Raise CatalogError unless the parts are private, are in one layer and have equal columns.
+    """
     first = parts[0]
     columns = [column.name for column in first.columns]
     for part in parts:
@@ -346,9 +350,9 @@ def _kind(layer: str, name: str, scope: str) -> str:
 
 
 def _check_scope(model: Model, models: dict[str, Model], keys: Mapping[str, str]) -> None:
-    """Raise CatalogError if a model's scope is unknown, or a stored table has no key column.
+    """Raise CatalogError for an unknown scope, or a stored table without a key column.
 
-    `keys`: scope → key column. A table of traces may not read a table of captures.
+    Also raise CatalogError for a table of traces that reads a table of captures. `keys`: scope → key column.
     """
     if model.scope not in (*SCOPES, *keys):
         line_number = next(
@@ -408,7 +412,7 @@ def _rule_table(path: Path) -> Model:
 
 
 def _needed(model: Model, keys: Mapping[str, str]) -> list[str]:
-    """Return the key columns of a stored row; ingestion's tables outside of traces also have their batch."""
+    """Return the key columns that a stored table must have, with `batch_id` for ingested tables outside of traces."""
     batch_columns = ["batch_id"] if model.kind == "lake" and model.scope != TRACE else []
     return [*([keys[model.scope]] if model.scope in keys else []), *batch_columns]
 

@@ -1,4 +1,4 @@
-"""Check of kernel classes: the breakdown, the path's labels, the causes and the words must cover every class.
+"""Check that the breakdown, the path's labels, the causes and the words cover every kernel class.
 
 `class_kinds.csv` defines the vocabulary. Models name the six classes of `NAMED`. Any other class counts as COMPUTATION,
 because `_event_names`, which names causes, treats kernels of a class that it does not name as computation.
@@ -31,7 +31,7 @@ class RuleTable(NamedTuple):
 def refuse_unknown_classes(tables: Mapping[str, RuleTable]) -> None:
     """Raise CatalogError with file, line and remedy unless all readers of classes know all classes.
 
-    A folder without these rules (a test's) has no classes.
+    A folder without these rules, such as a test's, has no classes.
     """
     if not all(name in tables for name in _READS):
         return
@@ -63,7 +63,7 @@ def _rows(table: RuleTable) -> Iterator[Row]:
     replaced = {values[0] for values in table.added}
     lines = table.path.read_text(encoding="utf-8").splitlines()
     numbered = [(number, line) for number, line in enumerate(lines, 1) if line and not line.startswith("#")]
-    for number, line in numbered[1:]:  # the first names the columns
+    for number, line in numbered[1:]:  # the first line names the columns
         values = next(csv.reader([line]))
         if values[0] not in replaced:
             yield f"{table.path}:{number}", dict(zip(table.columns, values, strict=False))

@@ -30,7 +30,7 @@ def _create(con: duckdb.DuckDBPyConnection, table: str, types: Mapping[str, str]
 
 
 def create_empty(con: duckdb.DuckDBPyConnection, catalog: Catalog, scope: str) -> None:
-    """Create the tables of a scope that ingestion writes in `con`, with their columns and types and no rows."""
+    """Create in `con` the tables of a scope that ingestion writes, with their columns and types but without rows."""
     for table, types in _types_of_scope(catalog, scope).items():
         _create(con, table, types)
 
@@ -72,7 +72,7 @@ def _create_by_sql(con: duckdb.DuckDBPyConnection, catalog: Catalog, scope: str)
 
 
 def create_inputs(con: duckdb.DuckDBPyConnection, catalog: Catalog, tables: Iterable[str]) -> list[str]:
-    """Create the input tables, with their columns and types and no rows; return their names."""
+    """Create the input tables of `tables`, with their columns and types but without rows. Return their names."""
     created = {}
     for table in tables:
         for name in catalog.models[table].dependencies:
@@ -86,7 +86,7 @@ def create_inputs(con: duckdb.DuckDBPyConnection, catalog: Catalog, tables: Iter
 @lru_cache
 def types_of_tables(catalog: Catalog) -> dict[str, Types]:
     """Return the columns and DuckDB types of every public table."""
-    if catalog.shipped:  # a user's rows of rules change no type
+    if catalog.shipped:  # a user's rules do not change types
         return types_of_tables(catalog.shipped)
     digest = _digest(catalog, catalog.models)
     types_by_table = remembered(f"types-of-tables-{_INSTALLED}", digest, lambda: _dry_run(catalog))

@@ -4,4 +4,4 @@ from pipelines.base.errors import TracelakeError
 
 
 class CatalogError(TracelakeError):
-    """A model's file breaks the rules, or a name is not a table; the message gives the location and the remedy."""
+    """A model's file breaks the rules, or a name is not a table. The message gives the location and the remedy."""

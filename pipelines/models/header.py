@@ -2,16 +2,17 @@
 
 The scope decides where a table is written, when it is computed and which table commits its rows:
 
-- trace: a row belongs to a trace; computed after ingestion, a batch of traces at a time.
-- capture: to the ranks of a job that were profiled together; recomputed when late ranks arrive.
-- run, job, dump, recording: to a run of a schedule, an op-level trace of a job, a set of Flight Recorder dumps, a
-  recording; written when it is ingested.
-- file: to an input file; no other table commits its rows.
-- lake: a view over the whole lake, evaluated on every query.
-- any other name: to a set of another input (pipelines/readers/inputs); a table of the scope is its commit marker.
+- trace: Rows belong to a trace. They are computed after ingestion, for a batch of traces at a time.
+- capture: Rows belong to the ranks of a job that were profiled together. They are recomputed when late ranks arrive.
+- run, job, dump, recording: Rows belong to a run of a schedule, an op-level trace of a job, a set of Flight Recorder
+  dumps, or a recording. Ingestion writes them.
+- file: Rows belong to an input file. No other table commits them.
+- lake: The table is a view over the whole lake, evaluated on every query.
+- any other name: Rows belong to a set of another input (pipelines/readers/inputs). A table of the scope is the commit
+  marker.
 
-One table of a scope is its commit marker: its header has the line `-- key: COLUMN`. Every table of the scope has the
-key, and rows are valid if their key and batch are in the commit marker.
+One table of a scope is its commit marker, with the line `-- key: COLUMN` in its header. Every table of the scope has
+the key. A row is valid if its key and batch are in the commit marker.
 
 `-- part of: _TABLE` adds a model's rows to a private table without a statement, which is the union of its parts.
 """
@@ -29,7 +30,7 @@ TRACE, CAPTURE, RUN, JOB, DUMP, RECORDING, FILE, LAKE = SCOPES = (
     *("trace", "capture", "run", "job", "dump", "recording"),
     *("file", "lake"),
 )
-# Layer → scope of its statements without a scope; in other layers trace.
+# Layer → default scope of its statements. In all other layers, the default is `trace`.
 USUAL = {"fleet": CAPTURE, "schedule": LAKE}
 _ONE_ROW, _CHECK, _SCOPE, _KEY, _PART = "One row: ", "check: ", "scope: ", "key: ", "part of: "
 
@@ -38,8 +39,8 @@ _ONE_ROW, _CHECK, _SCOPE, _KEY, _PART = "One row: ", "check: ", "scope: ", "key:
 class Header:
     """The comment at the top of a statement.
 
-    `key`: set if the table is the commit marker of its scope; `part_of`: set if another table is the union of this
-    table and others.
+    `key`: key column if the table is the commit marker of its scope, else None. `part_of`: table that is the union of
+    this table and others, or None.
     """
 
     doc: str

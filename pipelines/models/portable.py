@@ -1,6 +1,6 @@
-"""SQL that tables of captures, views and saved questions may not contain, so that they run on Spark, too.
+"""SQL constructs that tables of captures, views and saved questions may not contain, so that they run on Spark, too.
 
-These constructs are translated neither by sqlglot nor by pipelines/engines/spark/rules.py; see docs/other-engines.md.
+Neither sqlglot nor pipelines/engines/spark/rules.py translates these constructs; see docs/other-engines.md.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def refuse_unportable(path: Path, query: Any) -> None:
 
 
 def line_of(node: Any) -> int:
-    """Return the line of a node: of the first name in it, else of its enclosing nodes; 1 if none has a position."""
+    """Return the line of the first name in a node, or in its nearest enclosing node with one. Return 1 without any."""
     from sqlglot import exp
 
     while node is not None:
@@ -71,7 +71,7 @@ def _reason(node: Any) -> str | None:
 
 
 def _replaces_alike(node: Any) -> bool:
-    """Return whether all matches are replaced, or there is only one match."""
+    """Return whether a regexp_replace() replaces all matches, or can match only once."""
     if node.args.get("modifiers") is not None:
         return "g" in node.args["modifiers"].name
     pattern = node.expression.name if node.expression.is_string else ""
@@ -79,7 +79,7 @@ def _replaces_alike(node: Any) -> bool:
 
 
 def _shadowed(select: Any) -> str | None:
-    """Return an alias of an aggregate that is also the name of a column in a window: Spark reads the alias."""
+    """Return an alias of an aggregate that is also a column in a window, where Spark would read the alias, or None."""
     from sqlglot import exp
 
     windows = [w for w in select.find_all(exp.Window) if w.find_ancestor(exp.Select) is select]

@@ -1,4 +1,4 @@
-"""Decorators that declare a table at the Python function that computes it: the only place of the declaration.
+"""Decorators that declare a table at the Python function that computes it, and nowhere else.
 
 The catalog reads the declarations from the source files without importing them (sources.py), so their arguments are
 literals, or names of literals in the same module.
@@ -22,7 +22,7 @@ Function = TypeVar("Function", bound=Callable[..., object])
 _TYPES: dict[str, dict[str, str]] = {}  # of the tables in imported modules
 _BATCH = 1 << 17  # rows
 _ARRAYS = {"BIGINT": "int64", "DOUBLE": "float64", "BOOLEAN": "bool"}
-# Maximum rows, and characters in them, of `insert_parts` that are in memory at a time. A row takes some kB.
+# Maximum rows, and characters of text, that `insert_parts` has in memory at a time. A row takes some kB.
 _ROWS, _CHARACTERS = 10_000, 8 << 20
 
 
@@ -36,7 +36,7 @@ def python_model(
     runs: Sequence[str] = (),
     checks: Sequence[str] = (),
 ) -> Callable[[Function], Function]:
-    """Declare a table that `function(con)` creates in a connection; the catalog calls it when the table is needed.
+    """Declare a table that the decorated `function(con)` creates in a connection when the table is needed.
 
     `columns`: (name, SQL type, meaning). `reads`: tables that must exist before. `runs`: models that the function runs
     itself. `doc`: the meaning of a row. A function with several of these decorators creates all their tables in one
@@ -48,7 +48,7 @@ def python_model(
 def input_table(
     name: str, *, layer: str, doc: str = "", columns: Sequence[tuple[str, str, str]] = (), reads: Sequence[str] = ()
 ) -> Callable[[Function], Function]:
-    """Declare a table that the function creates; code that runs models calls it first.
+    """Declare a table that the decorated function creates. The code that runs the models calls the function first.
 
     `columns` are omitted if they follow from the SQL that reads the table (`_staged_…`).
     """
@@ -66,18 +66,18 @@ def types_of(name: str) -> dict[str, str]:
 
 
 def create_table(con: duckdb.DuckDBPyConnection, name: str, how: str = "OR REPLACE TABLE") -> None:
-    """Create a declared table in `con` without rows; `how`: the words between CREATE and its name."""
+    """Create a declared table in `con` without rows. `how`: the words between CREATE and the table's name."""
     con.execute(f"CREATE {how} {name} ({', '.join(f'{column} {kind}' for column, kind in _TYPES[name].items())})")
 
 
 def insert_columns(con: duckdb.DuckDBPyConnection, name: str, values: Mapping[str, Sequence[Any]]) -> None:
-    """Insert rows into a declared table, from columns of equal length; missing columns are NULL.
+    """Insert rows into a declared table, from columns of equal length. Missing columns are NULL.
 
     Raise TypeError for values of another type than the column's.
     """
     if not max(map(len, values.values()), default=0):
         return
-    # DuckDB reads the arrays by the name of this variable; an Arrow table would make it import pandas.
+    # DuckDB reads the arrays by the name of this variable. An Arrow table would make DuckDB import pandas.
     rows: dict[str, np.ndarray] = {}
     selected = []
     for column, kind in _TYPES[name].items():
@@ -89,7 +89,7 @@ def insert_columns(con: duckdb.DuckDBPyConnection, name: str, values: Mapping[st
 def insert_rows(
     con: duckdb.DuckDBPyConnection, name: str, rows: Collection[Sequence[Any]], columns: Sequence[str] = ()
 ) -> None:
-    """Insert rows into a declared table. `columns`: those of the rows, by default all; the others are NULL."""
+    """Insert rows into a declared table. `columns`: columns of the rows (default: all). Other columns are NULL."""
     import pyarrow as pa
 
     if not rows:
@@ -121,7 +121,7 @@ def insert_parts(con: duckdb.DuckDBPyConnection, name: str, rows: Iterable[Seque
 
 
 def fetch_columns(con: duckdb.DuckDBPyConnection, query: str) -> dict[str, np.ndarray]:
-    """Return the columns of a query, numbers and flags without NULL, as arrays.
+    """Return the columns of a query as arrays. Columns must be numbers or booleans without NULL.
 
     fetchnumpy() would store all rows in memory twice.
     """
@@ -136,12 +136,12 @@ def fetch_columns(con: duckdb.DuckDBPyConnection, query: str) -> dict[str, np.nd
 
 
 def column_arrays(batch: pa.RecordBatch) -> list[np.ndarray]:
-    """Return the columns of a batch, numbers and flags without NULL, as arrays."""
+    """Return the columns of a batch as arrays. Columns must be numbers or booleans without NULL."""
     return [_array(column) for column in batch.columns]
 
 
 def _array(column: pa.Array) -> np.ndarray:
-    """Return a copy as array, so that the batch can be released."""
+    """Copy a column into an array, so that the batch can be released."""
     import numpy as np
 
     if str(column.type) != "bool":
@@ -151,7 +151,7 @@ def _array(column: pa.Array) -> np.ndarray:
 
 
 def _selected(rows: dict[str, np.ndarray], column: str, kind: str, values: Sequence[Any]) -> str:
-    """Add a column to `rows` as arrays without NULL; return the SQL of its values."""
+    """Add a column to `rows` as arrays without NULL. Return a SQL expression for its values."""
     import numpy as np
 
     if kind == "VARCHAR":  # few distinct texts

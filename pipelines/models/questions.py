@@ -1,9 +1,9 @@
 """Saved questions: `sql/ask/<topic>/<name>.sql`, each a query over the public tables, with an explanation.
 
-`sql/report/` has further ones in the same format, which only the pages of reports ask.
+`sql/report/` has further questions in the same format, which only report pages ask.
 
 The query runs unchanged over the whole lake. A question about traces reads `traces AS t`, a question about captures
-`captures AS c`; `asked` replaces that table by the chosen part of it.
+`captures AS c`. For part of the lake, `asked` replaces this table by a subquery with the limits.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TOPICS = {
     "schedules": "Schedules",
 }
 _PARTS = ("Question", "Reading")
-# Limits of a question, by the table that it reads. A text is an id's prefix (or a trace's file); `job` is a complete name.
+# Limits of a question, by the table that it reads. A limit is an id's prefix, a trace's file, or a full job name.
 _CONDITIONS = {
     "traces AS t": {
         "job": "job = {}",
@@ -55,14 +55,14 @@ _CONDITIONS = {
 
 
 class NotAsked(TracelakeError, ValueError):
-    """The question does not exist, or does not support this limit; the message lists the valid ones."""
+    """The question does not exist, or does not support this limit. The message lists valid names or limits."""
 
     hint = "`tracelake ask` lists all questions."
 
 
 @dataclass(frozen=True)
 class Question:
-    """A saved question. `reading`: the meaning of a row, and caveats; `words`: further search terms."""
+    """A saved question. `reading`: the meaning of a row, and caveats. `words`: further search terms."""
 
     name: str
     topic: str
@@ -81,9 +81,9 @@ class Question:
         return next((table for table in _CONDITIONS if table in self.sql), "")
 
     def asked(self, top: int = 0, **limits: Limit) -> str:
-        """Return its SQL for part of the lake and at most `top` rows (0: all). Raise NotAsked.
+        """Return the SQL for part of the lake and at most `top` rows (0: all). Raise NotAsked for an unsupported limit.
 
-        A list of `trace` or `capture` contains complete ids.
+        A list for `trace` or `capture` contains complete ids.
         """
         if unsupported := [name for name, value in limits.items() if value is not None and name not in self.limits]:
             supported = f"only by {', '.join(self.limits)}" if self.limits else "not at all"
@@ -122,7 +122,7 @@ def load_questions() -> dict[str, Question]:
 
 @lru_cache(maxsize=1)
 def page_questions() -> dict[str, Question]:
-    """Return the questions that only pages of reports ask, by name. Raise CatalogError if a header is wrong."""
+    """Return the questions that only report pages ask, by name. Raise CatalogError if a header is wrong."""
     return {path.stem: _read(path, "Report") for path in sorted((SQL_DIR / PAGE_QUESTIONS).rglob("*.sql"))}
 
 
@@ -142,7 +142,10 @@ _NO_TRACES = "SELECT NULL AS path, NULL AS ingested_at, NULL AS ingest_batch_id,
 
 
 def rejected_files(con: duckdb.DuckDBPyConnection) -> str:
-    """Return the SELECT of the files that were not ingested until now, as the question has them. `con` may lack `traces`."""
+    """Return a SELECT of the files that are still rejected, as in the question `rejected-files`.
+
+    `con` need not have a table `traces`.
+    """
     sql = load_questions()["rejected-files"].sql
     if not con.execute("SELECT 1 FROM information_schema.tables WHERE table_name = 'traces'").fetchall():
         sql = sql.replace("traces AS later", f"({_NO_TRACES}) AS later")
@@ -150,9 +153,10 @@ def rejected_files(con: duckdb.DuckDBPyConnection) -> str:
 
 
 def still_rejected(rejects: str, traces: str) -> str:
-    """Return the SELECT of all attempts to ingest the files that are still rejected, over SELECTs of all rejects and traces.
+    """Return a SELECT of all attempts to ingest the files that are still rejected.
 
-    The question `rejected-files` returns only the newest attempt of each file. `traces`: "" if there are none.
+    The question `rejected-files` returns only the newest attempt of each file. `rejects`, `traces`: SELECTs of all
+    rejected attempts and of all traces. `traces` is an empty text without traces.
     """
     sql, _, _ = load_questions()["rejected-files"].sql.partition("QUALIFY")
     sql = sql.replace("traces AS later", f"({traces or _NO_TRACES}) AS later")
@@ -160,9 +164,9 @@ def still_rejected(rejects: str, traces: str) -> str:
 
 
 def questions_about(text: str) -> list[Question]:
-    """Return the questions with this text in their name, question, words or reading; matches in the reading are last.
+    """Return the questions with this text in their name, question, words or reading, with matches in the reading last.
 
-    A hyphen also matches a blank, as in names of questions.
+    A hyphen in the text also matches a blank, because names of questions have hyphens.
     """
     matches, spellings = [], {text.lower(), text.lower().replace("-", " ")}
     for question in load_questions().values():
@@ -180,9 +184,9 @@ def question_named(name: str) -> Question:
 
 
 def rows_of_question(con: duckdb.DuckDBPyConnection, name: str, top: int = 0, **limits: Limit) -> list[dict[str, Any]]:
-    """Return the rows that answer a question over the tables in `con`, also one of a page, as dictionaries by column name.
+    """Return the rows that answer a saved question or a report page's question over the tables in `con`.
 
-    `trace` and `capture` are complete ids.
+    Rows are dictionaries by column name. `trace` and `capture` are complete ids.
     """
     from pipelines.base.database import rows_of  # imports DuckDB, which a list of questions does not need
 

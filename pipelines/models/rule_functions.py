@@ -1,9 +1,9 @@
-"""SQL functions that find the first matching rule of a table, as `first_kernel_classes(profile, cat, name)`.
+"""SQL functions that find the first matching rule of a table, such as `first_kernel_classes(profile, cat, name)`.
 
 The result is the rule's rule_order, or its row number in tables without that column. It is NULL if no rule matches.
 
 A join on `regexp_matches(name, rules.name_pattern)` makes DuckDB compile the expression for every name and rule again.
-In a function the expressions are constants: 32,000 names cost 0.4 s instead of 24 s.
+In a function, the expressions are constants, so 32,000 names take 0.4 s instead of 24 s.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pipelines.models.sqltext import quoted
 if TYPE_CHECKING:
     import duckdb  # a wheel is built without it (setup.py)
 
-# Table of rules → arguments of its function, and the columns they are matched with: `…pattern` is a regular expression.
+# Rule table → arguments of its function, and the columns that they must match. `…pattern` is a regular expression.
 FUNCTIONS: dict[str, dict[str, str]] = {
     "kernel_classes": {"profile": "profile", "cat": "cat_pattern", "name": "name_pattern"},
     "collective_kinds": {"name": "pattern"},
@@ -29,7 +29,7 @@ FUNCTIONS: dict[str, dict[str, str]] = {
 
 
 def create_function(con: duckdb.DuckDBPyConnection, table: str) -> None:
-    """Create `first_<table>(…)` from the current rows of a table of rules; do nothing for a table without function."""
+    """Create `first_<table>(…)` from the current rows of a rule table. Do nothing for a table without a function."""
     if arguments := FUNCTIONS.get(table):
         columns = {name for name, *_ in con.execute(f"DESCRIBE {table}").fetchall()}
         body = first_rule(con, table, arguments, "rule_order" if "rule_order" in columns else "rowid")
@@ -37,7 +37,7 @@ def create_function(con: duckdb.DuckDBPyConnection, table: str) -> None:
 
 
 def first_rule(con: duckdb.DuckDBPyConnection, table: str, arguments: dict[str, str], order: str) -> str:
-    """Return SQL for the lowest `order` among the rules that match, NULL if none does.
+    """Return SQL for the lowest `order` among the matching rules, or NULL if no rule matches.
 
     `arguments`: name in the SQL → column of the rule.
     """

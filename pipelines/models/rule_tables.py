@@ -1,4 +1,4 @@
-"""Tables of rules, from their CSV files and the user's own rows."""
+"""Creation of rule tables from their CSV files and the user's own rows."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def create_rules(con: duckdb.DuckDBPyConnection, model: Model) -> None:
     """Create a rule table from its CSV, with a user's rows first. Raise CatalogError for rows that cannot be used.
 
     Types are not detected, because versions of DuckDB may detect different types in the same file. `""` is an empty
-    text, as in HTA's label for edges without time; an empty field is NULL. Buffers of 2 MB instead of 32 MB suffice for
-    any line, and leave memory to the trace.
+    text, as in HTA's label for edges without time. An empty field is NULL. Buffers of 2 MB instead of 32 MB suffice for
+    any line, and leave memory for the trace.
     """
     dialect = "header = true, comment = '#', delim = ',', quote = '\"', escape = '\"', allow_quoted_nulls = false, buffer_size = 2097152"
     columns = ", ".join(f"{quoted(name)}: {quoted(kind)}" for name, kind in model.types.items())

@@ -46,16 +46,16 @@ def run_models(
     write: Callable[[str, str], None] | None = None,
     plain: Mapping[str, str] = MappingProxyType({}),
 ) -> list[ModelRun]:
-    """Create the targets, and the tables that they read, in `con`; with `write`, pass the targets on and store none.
+    """Create the targets and the tables that they read in `con`. With `write`, pass the targets on instead.
 
-    - `have`: existing tables or views, besides the lake tables (`events`, `traces`, `findings`) and those of
-      `request_windows`.
+    - `have`: existing tables or views, in addition to the lake tables (`events`, `traces`, `findings`) and the tables
+      of `request_windows`.
     - An intermediate table is dropped after its last reader. `on_model(name)` is called before each model.
-    - `at_once`: number of models that run concurrently, if neither reads the other. Each has a cursor of `con`, which
-      sees tables and views, but not temporary tables or registered objects.
+    - `at_once`: maximum number of models that run concurrently. Each has a cursor of `con`, which sees tables and
+      views, but not temporary tables or registered objects.
     - `without_rows`: models that are created with their columns only, because their rows are not needed.
-    - `write(name, rows)`, not with `at_once` above 1, is called once per target with the SQL of its rows: a table would
-      only be a copy if no other model reads it.
+    - `write(name, rows)`, not with `at_once` above 1, is called once per target with the SQL of its rows. A target that
+      no other model reads gets no table in `con`, which would only be a copy.
     - A model on which DuckDB fails with an INTERNAL error runs once more with the optimizer off. The models in `plain`
       (name → reason) run without it from the start.
 
@@ -128,8 +128,8 @@ class _Plan:
                 first := first_by_function.setdefault(function, name)
             ) != name:
                 self._sources[name].add(first)
-        # The union of all parts is a view, because a table would be a copy. So are a part that only selects, and a model
-        # that only such a part reads. A reader of a view also reads the view's sources.
+        # The union of all parts is a view, because a table would be a copy. A part that only selects is also a view,
+        # and so is a model that only such a part reads. A reader of a view also reads the view's sources.
         parts = [name for name in order if catalog.models[name].part_of]
         self.views = {part for name in parts if (part := catalog.models[name].part_of)}
         self.views |= {name for name in parts if name not in without_rows and only_selects(catalog.models[name])}
@@ -141,7 +141,7 @@ class _Plan:
         self._readers = {name: {r for r in order if name in self._sources[r]} for name in order}
         self.unread = {name for name in order if not self._readers[name]}
         self.kept = {name for name in order if catalog.models[name].kind == "rules"} | (wanted if keeps else set())
-        # Length of the longest chain of models that starts here: the longest chain determines the total time.
+        # Length of the longest chain of readers from each model on. The longest chain determines the total time.
         self._ahead: dict[str, int] = {}
         for name in reversed(order):
             self._ahead[name] = 1 + max((self._ahead[r] for r in self._readers[name]), default=0)
@@ -154,7 +154,7 @@ class _Plan:
         )
 
     def done(self, run: ModelRun) -> list[str]:
-        """Record that a model has run; return the tables that have no readers left."""
+        """Record that a model has run. Return the tables that have no readers left."""
         name, unread = run.name, []
         for source in [s for s in self.order if name in self._readers[s]]:
             self._readers[source].discard(name)
@@ -191,7 +191,7 @@ def _run_at_once(
                     idle.append(running.pop(future))
                     ended(future.result())
         finally:
-            # Repeated, because an interrupt between two statements has no effect.
+            # Interrupt repeatedly, because an interrupt between two statements has no effect.
             while not all(future.done() for future in running):
                 for cursor in running.values():
                     cursor.interrupt()
@@ -214,7 +214,7 @@ def _timed(con: duckdb.DuckDBPyConnection, plan: _Plan, name: str, run: Callable
 
 
 def _with_enough_memory(con: duckdb.DuckDBPyConnection, run: Callable[[], None]) -> None:
-    """Run; on lack of memory, double the limit and run again, up to the maximum.
+    """Call `run`. If memory runs out, double the limit and call it again, up to the maximum.
 
     A long trace starts with little memory, because few of its models need more.
     """
@@ -230,9 +230,9 @@ def _with_enough_memory(con: duckdb.DuckDBPyConnection, run: Callable[[], None])
 def _run_again(
     con: duckdb.DuckDBPyConnection, name: str, run: Callable[[], None], error: duckdb.InternalException
 ) -> str:
-    """Run without the optimizer, the cause of nearly all INTERNAL errors; return the reason.
+    """Call `run` without the optimizer, the cause of nearly all INTERNAL errors. Return the reason.
 
-    If it fails, raise `error`.
+    Raise `error` if `run` fails again.
     """
     try:
         with database.without_optimizer(con):
@@ -269,12 +269,12 @@ def _write(
 
 
 def only_selects(model: Model) -> bool:
-    """Return whether each row comes from one row of its sources: no sorting or aggregation that a table would save."""
+    """Return whether each row comes from one source row, without sorting or aggregation that a table would save."""
     return not _SORTS_OR_SUMS.search(model.sql)
 
 
 def _only_for(catalog: Catalog, name: str, order: list[str], views: set[str], without_rows: frozenset[str]) -> bool:
-    """Return whether a model only selects, and a single view in `views` reads it, besides models without rows."""
+    """Return whether a model only selects, and its only reader is in `views`, apart from models without rows."""
     model = catalog.models[name]
     readers = {r for r in order if name in catalog.models[r].dependencies} - without_rows
     return model.kind == "sql" and len(readers) == 1 and readers <= views and only_selects(model)
@@ -291,7 +291,7 @@ def _creates(con: duckdb.DuckDBPyConnection, plan: _Plan, name: str, called: set
 def _create(con: duckdb.DuckDBPyConnection, model: Model, called: set[str], how: str = "TABLE") -> None:
     """Create the table or view of a model.
 
-    `called`: functions that already ran for another of their tables; this table's function is added.
+    `called`: functions that already ran for another of their tables. The function of this table is added.
     """
     if model.kind == "rules":
         create_rules(con, model)
@@ -308,7 +308,7 @@ def _create(con: duckdb.DuckDBPyConnection, model: Model, called: set[str], how:
 
 @contextmanager
 def _rejections(model: Model) -> Iterator[None]:
-    """Raise CatalogError with the model's file for errors in its text, which are not a fault of the data."""
+    """Raise CatalogError with the model's file for errors in its SQL, which the data cannot cause."""
     try:
         yield
     except (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException) as error:

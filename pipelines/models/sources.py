@@ -1,7 +1,7 @@
 """Static reading of the project's own Python files: the imports of each, and the tables that its functions declare.
 
-So the version of a table computed in Python depends on all the code that computes it. Results are cached in the user's
-cache folder and used if all files are identical.
+The version of a table computed in Python thus depends on all the code that computes it. Results are cached in the
+user's cache folder and used if all files are identical.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _INPUT_KINDS = ("EventInput", "SetInput")
 
 @dataclass(frozen=True)
 class DeclaredTable:
-    """A table declared by a decorator of python_tables.py, and the function below it: `module:name`."""
+    """A table declared by a decorator of python_tables.py. `function`: the decorated function, as `module:name`."""
 
     name: str
     layer: str
@@ -113,7 +113,7 @@ def read_code(package: Path = PACKAGE) -> Code:
 def code_versions(package: Path = PACKAGE) -> dict[str, str]:
     """Return, by module that declares tables, a hash over it and over its direct and indirect imports."""
     code = read_code(package)
-    # Not with the declarations, because only lakes need versions, and every module is parsed for them.
+    # Cached separately from the declarations, because only lakes need versions, which require parsing every module.
     return remembered("versions", code.digest, lambda: _versions(package, code), package)
 
 
@@ -150,7 +150,7 @@ def module_names(package: Path) -> dict[Path, str]:
 
 
 def imported(tree: ast.AST, name: str, is_package: bool, known: set[str]) -> Iterator[str]:
-    """Yield the known modules that a module imports, including in functions and for types only."""
+    """Yield the known modules that a module imports, including imports in functions and under TYPE_CHECKING."""
     for node in _statements(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in known)
@@ -165,7 +165,7 @@ def imported(tree: ast.AST, name: str, is_package: bool, known: set[str]) -> Ite
 
 
 def _statements(tree: ast.AST) -> Iterator[ast.AST]:
-    """Yield a node and all statements in it, without their expressions: `ast.walk` takes ten times as long."""
+    """Yield a node and all statements in it. `ast.walk` also visits expressions, and takes ten times as long."""
     pending = [tree]
     while pending:
         yield (node := pending.pop())

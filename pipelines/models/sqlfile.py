@@ -1,7 +1,7 @@
 """Parsing of a statement under sql/ with sqlglot: its header, columns, dependencies and restrictions.
 
-Parsing all statements takes seconds, so results are cached by folder (cache.py). They are used only if the texts and the
-parsing modules are identical.
+Parsing all statements takes seconds, so results are cached by folder (cache.py). They are used only if the texts and
+the parsing modules are identical.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pipelines.models.header import CAPTURE, LAKE, Header, read_header
 from pipelines.models.rule_functions import FUNCTIONS
 from pipelines.models.statements import Statement
 
-STAGED = "_staged_"  # prefix of ingestion's raw rows, before the SQL of the table of that name assigns types
+STAGED = "_staged_"  # `_staged_<name>` has raw rows from a reader, to which the SQL of `<name>` assigns types
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class ParsedStatement:
 
 
 def parse_statements(folder: Path, statements: Sequence[Statement]) -> dict[str, ParsedStatement]:
-    """Return the parsed statements of a folder, by name; cached for the same texts. Raise CatalogError."""
+    """Return the parsed statements of a folder, by name, from the cache if the texts are equal. Raise CatalogError."""
     names = ("sqlfile.py", "portable.py", "header.py", "statements.py")
     rules = [(Path(__file__).with_name(name)).read_bytes() for name in names]
     texts = (part for s in statements for part in (s.name, s.place.removeprefix(str(folder)), s.text))
@@ -95,7 +95,7 @@ def _columns(path: Path, query: Any) -> tuple[Column, ...]:
     from sqlglot import exp
 
     while isinstance(query, exp.SetOperation):
-        query = query.left  # its names are the result's
+        query = query.left  # the left side names the result's columns
     return tuple(_column(path, projection) for projection in query.selects)
 
 

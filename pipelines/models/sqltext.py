@@ -15,13 +15,13 @@ from pipelines.base.paths import utf8_path
 
 
 def as_text(value: str) -> str:
-    """Return encodable text: file-name bytes that are not UTF-8, and lone surrogates of JSON, become escapes."""
+    """Return text that UTF-8 can encode. Escape bytes of file names that are not UTF-8, and lone surrogates of JSON."""
     value = re.sub("[\udc80-\udcff]", lambda match: f"\\x{ord(match[0]) - 0xDC00:02x}", value)
     return value.encode("utf-8", "backslashreplace").decode()
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message: the others show the query."""
+    """Return the first line of an error's message, without the lines that show the query."""
     return as_text(next(iter(str(error).splitlines()), ""))
 
 
@@ -29,13 +29,13 @@ def quoted(value: str | Path) -> str:
     """Return a SQL text literal. Raise UnusablePath for a path that DuckDB cannot open."""
     if isinstance(value, Path):
         value = utf8_path(value)
-    # A NUL would end the statement: DuckDB reads it as a C string.
+    # A NUL would end the statement, because DuckDB reads it as a C string.
     parts = ["'" + part.replace("'", "''") + "'" for part in str(value).split("\0")]
     return parts[0] if len(parts) == 1 else f"({' || chr(0) || '.join(parts)})"
 
 
 def literal(value: str | int | datetime | Path | None) -> str:
-    """Return a value as SQL text; a datetime is a TIMESTAMP without time zone. Raise TypeError for any other type."""
+    """Return a value as SQL text. A datetime becomes a TIMESTAMP without time zone. Raise TypeError for other types."""
     if value is None:
         return "NULL"
     if isinstance(value, datetime):
@@ -58,10 +58,10 @@ def file_list(files: Iterable[Path]) -> str:
 
 
 def parquet_rows(files: Path | Iterable[Path] | str, *options: str) -> str:
-    """Return the rows of Parquet files for FROM. `files`: also an SQL expression; `options`: more for read_parquet.
+    """Return a call of read_parquet for FROM. `files`: paths, or an SQL expression. `options`: further arguments.
 
-    By default DuckDB takes a folder above the files that is named `host=a` for a column `host`, and prefers it to a column
-    of that name in the files. Here it does not.
+    By default, DuckDB reads a folder named `host=a` in the path as a column `host`, which replaces a column of that
+    name in the files. The call turns this off.
     """
     listed = files if isinstance(files, str) else quoted(files) if isinstance(files, Path) else file_list(files)
     return f"read_parquet({', '.join([listed, 'hive_partitioning = false', *options])})"

@@ -1,9 +1,9 @@
 """The statements under sql/: the model that each defines, and its location.
 
-A folder directly under sql/ is a layer; folders below it are topics. A file is one SELECT, and the table has the file's
-name. A private model that only this file reads may precede its reader in the file. Then each statement begins with a
-line `-- model: NAME` and ends with `;`. The last statement has the file's name; all other names begin with an
-underscore.
+A folder directly under sql/ is a layer, and the folders below it are topics. A file is one SELECT, and the table has
+the file's name. A private model that only this file reads may precede its reader in the file. Then each statement
+begins with a line `-- model: NAME` and ends with `;`. The last statement has the file's name. All other names begin
+with an underscore.
 
 `threshold('name')` in a text is replaced by the number in sql/rules/thresholds.csv, and `edge_code('NAME')` by the
 number of the type in sql/rules/path/edge_types.csv. So plans and model versions are the same as with the number in the
@@ -22,7 +22,7 @@ from pipelines.base.datafiles import rule_rows, thresholds
 from pipelines.models.errors import CatalogError
 
 QUESTIONS = "ask"  # the folder of saved questions, which are not tables (questions.py)
-PAGE_QUESTIONS = "report"  # that of the other questions of report pages
+PAGE_QUESTIONS = "report"  # the folder of questions that only report pages ask
 _MARK = "-- model: "
 _PREFIXES = ("threshold('", "edge_code('")
 _CALL = re.compile(r"\b(threshold|edge_code)\('([^']*)'\)")
@@ -42,7 +42,7 @@ class Statement:
 
     @property
     def place(self) -> str:
-        """File and line, as errors name them."""
+        """File and line, as in error messages."""
         return f"{self.path}:{self.line}"
 
 
@@ -56,7 +56,7 @@ def read_statements(folder: Path) -> tuple[Statement, ...]:
 def with_numbers(path: Path, text: str) -> str:
     """Return the text with thresholds and codes of edge types as numbers. Raise CatalogError for an unknown name."""
     if not any(prefix in text for prefix in _PREFIXES):
-        return text  # most texts: looking for these first is much faster than the expression
+        return text  # true of most texts, and much faster than the regular expression
     values = {"threshold": thresholds(), "edge_code": _edge_codes()}
     for call in _CALL.finditer(text):
         if call[2] not in values[call[1]]:

@@ -1,7 +1,7 @@
-"""Ingestion in child processes, for files that crashed a run: a file that kills its process becomes a row in rejects.
+"""Ingestion in child processes, for files that crashed a run. A file that kills its process becomes a row of `rejects`.
 
-Sets of files are halved until the crashing file is alone. An error of the lake or of a setting is not a file's fault, so it is
-raised.
+Sets of files are halved until the crashing file is alone. An error of the lake or of a setting is raised, because a
+file does not cause it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CHILD = ("-m", "pipelines.readers.child_processes")
 
 
 class Stopped(RuntimeError):
-    """The ingesting process was asked to stop, so the result for its files is unknown."""
+    """A signal stopped the ingesting process, so the result for its files is unknown."""
 
 
 def ingest_isolated(
@@ -41,8 +41,8 @@ def ingest_isolated(
 ) -> IngestReport:
     """Ingest files in child processes. A file that kills its process twice when alone is rejected.
 
-    Raise OSError if the lake cannot be written, TracelakeError for a wrong setting or a damaged lake, Stopped if another process
-    ended a child.
+    Raise OSError if the lake cannot be written, TracelakeError for a wrong setting or a damaged lake, and Stopped if a
+    signal stopped a child.
     """
     rows: list[TraceRow] = []
     pending = [list(files)] if files else []
@@ -72,7 +72,7 @@ def _run(files: list[Path], lake: Lake, job: str | None) -> list[TraceRow] | str
 
 
 def run_child(module: Sequence[str], address: str, files: Sequence[Path], job: str | None) -> Any:
-    """Ingest in a child of this Python, `-m` and the module; return what it printed as JSON, or how it died.
+    """Run `module` in a child process that ingests files. Return the JSON value that it printed, or how it died.
 
     Raise OSError, TracelakeError or Stopped.
     """
@@ -103,16 +103,19 @@ def request_of_parent() -> tuple[str, str | None, list[Path]]:
 
 
 def main() -> int:
-    """Ingest the files whose names come on stdin, each ended by NUL, and print their rows as JSON; return the exit status."""
+    """Ingest the files whose NUL-terminated names come on stdin, and print their rows as JSON.
+
+    Return the exit status.
+    """
     folder, job, files = request_of_parent()
     try:
         report = ingest(files, Lake(folder), job)
     except (OSError, duckdb.IOException) as error:
         print(error, file=sys.stderr)
         return LAKE_FAILED
-    except TooLittleMemory:  # may be the fault of a file: fewer files at once may fit
+    except TooLittleMemory:  # a file may be the cause, and fewer files may fit
         raise
-    except TracelakeError as error:  # of a file it would be a row of `rejects`
+    except TracelakeError as error:  # not caused by a file, which would become a row of `rejects`
         print(error, file=sys.stderr)
         return WRONG_SETTING
     print(json.dumps([asdict(row) for row in report.rows]))

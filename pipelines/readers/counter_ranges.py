@@ -1,7 +1,8 @@
 """Hardware counters that Kineto's CUPTI range profiler adds to the arguments of `cuda_profiler_range` events.
 
 Source: CuptiRangeProfiler.cpp of pytorch/kineto. An event is a kernel (CUPTI_PROFILER_ENABLE_PER_KERNEL), or a range of
-the program with all its kernels. Its times are not measured: Kineto divides the whole time by the number of ranges.
+the program with all its kernels. Its times are not measured, because Kineto divides the whole time by the number of
+ranges.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _NO_KERNEL = re.compile(r"__profile__|__missing__|\d*")
 
 @dataclass(frozen=True)
 class CounterRange:
-    """A range with its counters by name; a value is None if the file has no number."""
+    """A range with its counters by name. A value is None if the file has no number."""
 
     event_id: int
     name: str

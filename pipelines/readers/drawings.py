@@ -1,7 +1,7 @@
 """Files drawn by tracelake: pictures of traces that are already in a lake, identified by the metadata key `tracelake`.
 
 Timelines, overlays and redrawn paths have tracks, arrows and times that no profiler measured, so ingestion rejects
-them. A slice contains unchanged events of its trace: it is ingested with a warning, and is not a capture of a job.
+them. A slice contains unchanged events of its trace, so it is ingested with a warning. It is not a capture of a job.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _DESCRIPTIONS = {
 
 
 def _mark(metadata: dict[str, Any]) -> tuple[str, list[str]]:
-    """Return the kind of drawing and the ids of its traces; ("", []) for a profiler's file."""
+    """Return the kind of drawing and the ids of its traces, or ("", []) for a profiler's file."""
     mark = metadata.get(DRAWN)
     drawing = mark.get("drawing") if isinstance(mark, dict) else None
     if not isinstance(mark, dict) or not isinstance(drawing, str):
@@ -32,7 +32,10 @@ def _mark(metadata: dict[str, Any]) -> tuple[str, list[str]]:
 
 
 def refused(metadata: dict[str, Any]) -> str | None:
-    """Return the reason why a file with this metadata is not ingested; None if it is not such a drawing."""
+    """Return why a file with this metadata cannot be ingested, or None unless it is a drawing.
+
+    A drawing is a timeline, an overlay or a redrawn path.
+    """
     drawing, trace_ids = _mark(metadata)
     if drawing not in _DESCRIPTIONS:
         return None
@@ -48,7 +51,7 @@ def named(trace: ReadTrace) -> ReadTrace:
     """Return the trace, with a finding that names its source if it is a slice."""
     if not is_slice(trace.metadata):
         return trace
-    from pipelines.readers.kineto import Finding  # not at the top: it imports this module through origin.py
+    from pipelines.readers.kineto import Finding  # not at the top, because kineto imports this module (origin.py)
 
     detail = f"a slice of {_some(_mark(trace.metadata)[1])}: it has only what was asked for, and is no capture of a job"
     return replace(trace, findings=(*trace.findings, Finding("slice", "warning", 1, detail)))

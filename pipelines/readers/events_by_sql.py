@@ -1,4 +1,6 @@
-"""Traces of other tools → `events`: an input stages its own tables, and a SELECT in `sql/ingest/` makes events of them.
+"""Conversion of other tools' traces to `events`.
+
+An input stages its own tables, and a SELECT in `sql/ingest/` converts them to events:
 
     @input_table("_staged_kernels", layer="ingest", doc="…", columns=(("name", "VARCHAR", "…"), …))
     def stage(con, request): ...  # fills these tables from the file (ReadRequest) and returns Contents
@@ -54,11 +56,11 @@ _THREADS = 2
 
 @dataclass(frozen=True)
 class Contents:
-    """Facts about a file besides its events.
+    """Facts about a file other than its events.
 
-    `metadata`: as in Kineto's (distributedInfo, deviceProperties, host_name, …).
+    `metadata`: as in Kineto's traces (distributedInfo, deviceProperties, host_name, …).
 
-    `status`: partial if something is missing, repaired if something was repaired; `findings` describe it.
+    `status`: `partial` if data is missing, `repaired` if data was repaired, else `ok`. `findings` describe the reasons.
     """
 
     format: str
@@ -73,9 +75,9 @@ Stage = Callable[[duckdb.DuckDBPyConnection, ReadRequest], Contents]
 def events_by_sql(
     model: str, stage: Stage, others: Sequence[Path] = ()
 ) -> Callable[[ReadRequest], ReadTrace | KnownTrace]:
-    """Return the `read` of an EventInput: `stage(con, request)` creates the tables from which `model`'s SQL makes events.
+    """Return the `read` of an EventInput that stages tables with `stage(con, request)` and runs `model` on them.
 
-    `others`: further files that `stage` reads, parts of the same trace.
+    `others`: further files of the same trace that `stage` reads.
 
     If `stage` raises TraceRejected, or any other exception, only this file is rejected. For a file with several traces
     (`EventInput.parts`), `stage` reads `request.part`, and raises TraceRejected if that is None.
@@ -84,7 +86,7 @@ def events_by_sql(
 
 
 def doubts(con: duckdb.DuckDBPyConnection, model: str) -> list[Finding]:
-    """Return the findings that a model makes of the staged tables: data that is missing, or that no profiler writes."""
+    """Return a model's findings about the staged tables, such as missing data or values that no profiler writes."""
     catalog = load_catalog()
     run_models(con, catalog, [model], frozenset(catalog.inputs))
     rows = con.execute(f"SELECT check_name, severity, n, detail FROM {model} ORDER BY check_name").fetchall()
@@ -140,15 +142,15 @@ def _connected(spilled: Path) -> duckdb.DuckDBPyConnection:
 
 
 def _states(files: Iterable[Path]) -> list[tuple[int, int]]:
-    """Return sizes and modification times."""
+    """Return the size in bytes and the modification time in ns of each file."""
     return [(stat.st_size, stat.st_mtime_ns) for stat in (path.stat() for path in files)]
 
 
 def _content(request: ReadRequest, files: Sequence[Path]) -> tuple[str, int]:
     """Return the trace's id and the size of the decompressed content in bytes.
 
-    The id is a hash of the content, so that a compressed file is the same trace. For one trace of several, it includes
-    the part.
+    The id is a hash of the decompressed content, so a compressed copy is the same trace. For one trace of several in a
+    file, the hash includes the part.
     """
     digests, n_bytes = [], 0
     for file in files:
@@ -178,11 +180,10 @@ def _staged(con: duckdb.DuckDBPyConnection, model: str, stage: Stage, request: R
 
 
 def _tables(con: duckdb.DuckDBPyConnection, request: ReadRequest, model: str, trace_id: str) -> Iterator[pa.Table]:
-    """Yield the rows of `events` by row group; at least one, so that the file has its columns.
+    """Yield the rows of `events` by row group, at least one group, so that the file has columns.
 
-    Each group is a separate query for a range of event ids: the memory for sorting all rows at once would grow with
-    their number. A model that only selects is a view, evaluated per group; the result of any other model is stored in a
-    table.
+    Each group is a separate query for a range of event ids, because the memory for sorting all rows would grow with
+    their number. A model that only selects becomes a view, evaluated per group. Any other model becomes a table.
     """
     import numpy as np
 
@@ -202,8 +203,12 @@ def _tables(con: duckdb.DuckDBPyConnection, request: ReadRequest, model: str, tr
                 raise TraceRejected(request.path, None, message)
             yield table
             del table
-            database.trim()  # otherwise about 10 MB more after each row group
-    except (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException) as error:  # no fault of the data
+            database.trim()  # otherwise memory grows by about 10 MB per row group
+    except (
+        duckdb.BinderException,
+        duckdb.CatalogException,
+        duckdb.ParserException,
+    ) as error:  # not a fault of the data
         raise CatalogError(f"{catalog.models[model].place}: DuckDB rejects {model}: {first_line(error)}") from None
     con.execute(f"DROP TABLE events; DROP VIEW {_PART}; DROP {kind} {_MODEL}")
 

@@ -1,4 +1,4 @@
-"""Rows of several ranks, and rows that no model reads → findings; every interface shows them with its answers."""
+"""Findings about rows of several ranks and rows that no model reads. Every interface shows them with its answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipelines.readers.kineto.reading_result import Finding
 UNREAD, MERGED = "unread_events", "merged_processes"
 _SHARED_IDS = threshold("merged_shared_ids")
 _SHOWN = 3  # processes in a sentence
-_JAX = "/device:"  # begins the names of the processes in which JAX's trace.json.gz shows devices
+_JAX = "/device:"  # prefix of the names of devices' processes in JAX's trace.json.gz
 _ROCPROF = {"hip_api", "kernel_dispatch", "memory_copy"}  # categories in rocprofv3's Perfetto files
 
 

@@ -1,4 +1,4 @@
-"""Rows of GPU work that cannot be true → findings; every interface shows them next to its numbers."""
+"""Findings about implausible rows of GPU work. Every interface shows them next to its numbers."""
 
 from __future__ import annotations
 

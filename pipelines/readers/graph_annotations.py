@@ -1,10 +1,10 @@
-"""Names that a program gave to parts of its CUDA graphs: PyTorch's annotation files → names by graph node.
+"""Names that a program gave to parts of its CUDA graphs, by graph node, from PyTorch's annotation files.
 
 `torch.cuda._graph_annotations.mark_kernels` records names while a graph is captured. Programs write them as
-`kernel_annotations_rank0_*.pkl`, the name under which `torch.cuda._annotate_cuda_graph_trace` looks for them: a pickle
-of {id of the node in the profiler: [annotations]} in torch 2.13 (each a dict of plain values, or a text), a dict
-instead of the list in later ones. In the JSON form, the ids are texts. Loading an untrusted pickle could run arbitrary
-code, so only containers, numbers and texts are accepted.
+`kernel_annotations_rank0_*.pkl`, the name under which `torch.cuda._annotate_cuda_graph_trace` looks for them. In torch
+2.13, the file is a pickle of {id of the node in the profiler: [annotations]}, where an annotation is a dict of plain
+values, or a text. Later versions write a dict instead of the list. In the JSON form, the ids are texts. Loading an
+untrusted pickle could run arbitrary code, so only containers, numbers and texts are accepted.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _NAMES = ("name", "str", "annotation")  # the arguments from which graph_kernels
 
 
 class AnnotationsError(TracelakeError):
-    """The file does not contain annotations; the message names the file and the next step."""
+    """The file does not contain annotations. The message names the file and the next step."""
 
 
 def annotations_beside(trace: Path, rank: int | None) -> Path | None:
     """Return the annotation file of a trace's rank, the first by name, or None.
 
-    It is searched in the trace's folder and the folder above, as PyTorch does. If `rank` is None, the digits at the
-    start of the trace's name are the rank.
+    Search the trace's folder and then the folder above, as PyTorch does. If `rank` is None, the digits at the start of
+    the trace's name are the rank.
     """
     if rank is None:
         digits = re.match(r"\d{1,9}", trace.name)
@@ -48,7 +48,7 @@ def annotations_beside(trace: Path, rank: int | None) -> Path | None:
 
 
 def read_annotations(path: Path) -> dict[int, str]:
-    """Return names by node id: the argument `graph node id` of the GPU work that the node runs.
+    """Return names by node id, which is the argument `graph node id` of the node's GPU work.
 
     Nodes without a name are omitted. Raise AnnotationsError, and OSError if the file cannot be read.
     """
@@ -108,9 +108,9 @@ def _node(key: Any) -> int:
 
 
 def _name(annotations: list[Any] | tuple[Any, ...]) -> str | None:
-    """Return the name of a node as in the trace after PyTorch added its annotations: the last value of each key counts.
+    """Return the name that PyTorch would give a node in the trace, or None if it has no name.
 
-    None if it has no name.
+    The last value of each key counts.
     """
     merged: dict[str, str] = {}
     for annotation in annotations:

@@ -1,4 +1,4 @@
-"""Ingestion of files of every kind into the lake. A rejected file becomes a row of `rejects`; the others continue."""
+"""Ingestion of files of every kind into the lake. A rejected file becomes a row of `rejects`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pipelines.readers.kineto.limits import Limits
 
 @dataclass(frozen=True)
 class IngestReport:
-    """One row per file, in the order in which they were read."""
+    """Result of an ingestion: a row per file, in the order in which files were read."""
 
     rows: list[TraceRow] = field(default_factory=list)
 
@@ -38,9 +38,10 @@ _IN_THE_LAKE = "it lies in the lake's own folder, which holds no input; move it 
 
 
 def expand(paths: Iterable[str | Path]) -> list[Path]:
-    """Return the files that files, folders (recursively, without hidden ones) and globs name, each once, in order.
+    """Return the files that paths of files, folders and globs name, each once, in order.
 
-    Inaccessible paths are included (an unlistable folder represents its files), so that they are rejected by name.
+    Folders are read recursively, without hidden files. Inaccessible paths are included (an unlistable folder represents
+    its files), so that they are rejected by name.
     """
     files: dict[Path, None] = {}
     for pattern in paths:
@@ -56,14 +57,14 @@ def expand(paths: Iterable[str | Path]) -> list[Path]:
 
 
 def listed(file: Path) -> list[Path]:
-    """Return the paths in a file: one a line, or each ended by NUL, as `find -print0` writes them. Raise OSError."""
+    """Return the paths in a file, one per line or NUL-terminated as `find -print0` writes them. Raise OSError."""
     content = file.read_bytes()
     names = content.split(b"\0") if b"\0" in content else content.splitlines()
     return [Path(os.fsdecode(name)) for name in names if name]
 
 
 def _exists(path: Path) -> bool:
-    """Return whether a path exists, or is inaccessible: reading it then gives the reason."""
+    """Return whether a path exists, or is inaccessible, so that reading it raises the error."""
     try:
         return path.exists()
     except OSError:
@@ -79,16 +80,16 @@ def ingest(
     limits: Limits | None = None,
     process: str | None = None,
 ) -> IngestReport:
-    """Ingest files, folders and globs into the lake; content that is already in it is skipped.
+    """Ingest files, folders and globs into the lake. Skip content that is already in the lake.
 
-    `on_file(row)` is called after each file, `on_bytes(n)` as compressed bytes are read. `process`: which trace to read
-    from a file with several (`EventInput.parts`). Files larger than `limits` (by default the environment's) are
+    `on_file(row)` is called after each file, `on_bytes(n)` as compressed bytes are read. `process`: the trace to read
+    from a file with several traces (`EventInput.parts`). Files larger than `limits` (by default the environment's) are
     rejected.
 
-    Files with a single trace are committed in batches of 500 traces or 2 GiB of JSON. So a crash loses at most the
+    Files with a single trace are committed in batches of 500 traces or 2 GiB of JSON. A crash thus loses at most the
     current batch, and another run completes it. Files of the lake itself are skipped, or rejected if `paths` names
-    them. The inputs (`pipelines/readers/inputs`) decide which other files are read, and how: runs of schedules,
-    op-level jobs, Flight Recorder dumps, recordings.
+    them. The inputs (`pipelines/readers/inputs`) determine which other files are read, and how, such as runs of
+    schedules, op-level jobs, Flight Recorder dumps and recordings.
 
     Raise WrongLimit, and duckdb.IOException or OSError if the lake cannot be written.
     """
@@ -151,14 +152,14 @@ def _counters(
     return rejected
 
 
-_OF_ANY = ("known", "rejected")  # also the status of a set's file, which has no size; others are of traces
+_OF_ANY = ("known", "rejected")  # statuses that also count for the files of a set, whose rows have no size
 
 
 def outcomes(states: Mapping[Path, str], rows: Iterable[TraceRow]) -> dict[Path, Outcome]:
     """Return the outcome of every requested file, without files that were modified while they were read.
 
-    The files of a rejected folder are rejected, so that they are retried, and so is a file of several traces if one of
-    them is.
+    The files of a rejected folder are rejected, so that they are retried. A file of several traces is rejected if one
+    of its traces is.
     """
     rows_by_path: defaultdict[Path, list[TraceRow]] = defaultdict(list)
     for row in rows:
@@ -180,7 +181,7 @@ def outcomes(states: Mapping[Path, str], rows: Iterable[TraceRow]) -> dict[Path,
 
 
 def reject_files(reasons: Mapping[Path, str], lake: Lake) -> IngestReport:
-    """Add files to `rejects` for the given reasons, without reading them."""
+    """Add files to `rejects` for these reasons, without reading them."""
     states = states_of(reasons)
     rows = _rejected(reasons)
     _put_rejects(rows, lake)
@@ -193,7 +194,7 @@ def _rejected(reasons: Mapping[Path, str]) -> list[TraceRow]:
 
 
 def _put_rejects(rows: Iterable[TraceRow], lake: Lake) -> None:
-    """Write rejects in their own batch: retention removes old rejects with their batch, and keeps sets."""
+    """Write rejects in a separate batch, because retention removes old rejects with their batch, but keeps sets."""
     if rejected := [row for row in rows if row.status == "rejected"]:
         with EventBatch(lake, None) as batch:
             for row in rejected:

@@ -1,4 +1,4 @@
-"""Launches without GPU work in the trace → findings; every interface shows the first of them next to its numbers."""
+"""Findings about launches without GPU work in a trace. Every interface shows the first finding next to its numbers."""
 
 from __future__ import annotations
 
@@ -28,12 +28,14 @@ def lost_work(con: duckdb.DuckDBPyConnection, catalog: Catalog, why: str) -> tup
     """
     create_missing_rules(con, catalog, [_LAUNCHES, _LOST_WORK])
     counts = con.execute(f"CREATE OR REPLACE TABLE {_LAUNCHES} AS {catalog.models[_LAUNCHES].sql}").fetchall()
-    rows = database.rows_of(con, catalog.models[_LOST_WORK].sql) if counts[0][0] else []  # few traces have any
+    rows = (
+        database.rows_of(con, catalog.models[_LOST_WORK].sql) if counts[0][0] else []
+    )  # few traces have such launches
     return tuple(_findings(rows, why))
 
 
 def _findings(rows: list[dict[str, Any]], why: str) -> list[Finding]:
-    # The steps of kernels that are not linked are unknown, so it is unknown, too, which steps have none.
+    # The steps of unlinked kernels are unknown, and so are the steps without kernels.
     is_linked = not any(row["n_unlinked"] for row in rows)
     steps = sorted(row["step"] for row in rows if row["step"] is not None and is_linked)
     findings = []

@@ -15,9 +15,9 @@ from pipelines.readers.kineto.merged import BY_LABEL
 from pipelines.readers.kineto.numbers import base_time, whole
 
 # Names that fleets give their files: rank0, rank-3, rank_12, worker7, node2.rank5, 3.json.gz. A number after an
-# underscore only is just as often a process id (libkineto_activities_1074.json), so it does not count. A worker before a
-# rank is the host (job-worker-3_rank27.json, from the name of a pod). local_rank3, node_rank1 and tp_rank0 are ranks in a
-# node, of a node, and in a dimension of the mesh: several processes of the job have the same.
+# underscore only is just as often a process id (libkineto_activities_1074.json), so it does not count. A worker before
+# a rank is the host (job-worker-3_rank27.json, from the name of a pod). local_rank3, node_rank1 and tp_rank0 are ranks
+# in a node, of a node, and in a dimension of the mesh, which several processes of a job share.
 RANK_PATTERN = (
     r"(?:(?<!local)(?<!local[-_.])(?<!node[-_.])(?<!(?<![a-z\d])[cdepst]p[-_.])rank|worker(?!.*rank[-_.]?\d))[-_.]?(\d+)"
     r"|^(\d+)\.(?:pt\.trace\.)?json"
@@ -32,16 +32,16 @@ _HOST_KEYS = ("host_name", "hostname", "host")
 
 
 class WrongPattern(TracelakeError, ValueError):
-    """The environment's pattern for ranks or jobs cannot be used; the message gives the reason."""
+    """The environment's pattern for ranks or jobs cannot be used. The message gives the reason."""
 
 
 def describe_origin(path: Path, metadata: dict[str, Any], job: str | None, part: str | None = None) -> dict[str, Any]:
-    """Return group_id, job, rank, rank_source, world_size, host, device_name, device_count; None for an unknown value.
+    """Return group_id, job, rank, rank_source, world_size, host, device_name, device_count. Unknown values are None.
 
-    `part`: which trace of a file with several. The file's name may contain one rank, but not which of the traces has
-    it. Raise WrongPattern.
+    `part`: one trace of a file with several traces. Then a rank in the file's name does not count, because it is
+    unknown which of the traces has it. Raise WrongPattern.
 
-    - `group_id` is the same for the traces of one job in one folder: they make one capture, or several if ranks are
+    - `group_id` is the same for the traces of one job in one folder. They form one capture, or several if ranks are
       repeated (pipelines/fleet/captures/grouping.py).
     - The rank in a file name is the first group of TRACELAKE_RANK_PATTERN (default RANK_PATTERN) that matches.
     - The job is `job`, else the match of TRACELAKE_JOB_PATTERN in the path, else the metadata's, else the folder below
@@ -49,7 +49,8 @@ def describe_origin(path: Path, metadata: dict[str, Any], job: str | None, part:
     - A slice of a trace has no job, and a separate group.
     - Ranks that are numbers of GPUs (BY_DEVICE) distinguish the processes of one file, and may occur again in the next
       node's file. Such a file is a separate group.
-    - So is a file with the merged traces of several ranks (BY_LABEL): their own files are next to it.
+    - A file with the merged traces of several ranks (BY_LABEL) is a separate group, because the ranks' own files are
+      next to it.
     - The rank in the file's name overrides NCCL's rank of the only process of a file (BY_NCCL), because the
       communicator may contain only some of the ranks.
     """
@@ -138,7 +139,7 @@ def unusable_numbers(path: Path, metadata: dict[str, Any]) -> list[str]:
 
 
 def rank_from_name(name: str) -> int | None:
-    """Return the rank in a file's name, by RANK_PATTERN or TRACELAKE_RANK_PATTERN; None if there is none.
+    """Return the rank in a file's name, by RANK_PATTERN or TRACELAKE_RANK_PATTERN, or None if the name has no rank.
 
     Raise WrongPattern.
     """

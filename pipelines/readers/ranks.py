@@ -1,4 +1,4 @@
-"""Ranks of the processes of one file: from NCCL or the environment, else from the GPU that only one process uses."""
+"""Ranks of the processes of one file, from NCCL or the environment, else from the GPU that only one process uses."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Rank(NamedTuple):
 
 
 def from_environment(variables: Mapping[str, object]) -> Rank | None:
-    """Return the rank in a process's environment variables, or None."""
+    """Return the rank in a process's environment variables, or None if they contain no rank."""
     for rank_name, size_name in _VARIABLES:
         rank, size = _number(variables.get(rank_name)), _number(variables.get(size_name))
         if rank is not None and (size is None or rank < size):
@@ -55,7 +55,8 @@ def from_environment(variables: Mapping[str, object]) -> Rank | None:
 def of_communicators(pairs_by_process: Mapping[Key, set[tuple[int, int]]]) -> dict[Key, Rank]:
     """Return the rank of each process in its largest communicator, from all its (size, rank) pairs.
 
-    {} if these are not one communicator: different sizes, a duplicate rank, or a process without a communicator.
+    Return {} if the pairs do not describe one communicator (different sizes, a duplicate rank, or a process without a
+    communicator).
     """
     largest = {
         key: {pair for pair in pairs if pair[0] == max(pairs)[0]} for key, pairs in pairs_by_process.items() if pairs
@@ -85,7 +86,7 @@ def of_all(ranks: Mapping[Key, Rank | None]) -> dict[Key, Rank]:
 
 
 def unread_rows(tool: str, n_idle: int, n_without_process: int) -> Iterator[Finding]:
-    """Yield the findings about rows of the file that are in none of its traces: of idle processes, or of none."""
+    """Yield the findings about rows that belong to no trace: rows of idle processes, and rows without a process."""
     if n_idle:
         yield Finding(f"{tool}_idle_processes", "info", n_idle, "rows of processes without GPU work are left out")
     if n_without_process:

@@ -1,4 +1,4 @@
-"""What a reader is asked for: which trace of which file, and where its events go."""
+"""Request to a reader for one trace of a file, with the folder for its events."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pipelines.readers.kineto.limits import Limits
 
 @dataclass(frozen=True)
 class ReadRequest:
-    """One trace to read: that of `path`, or `part` of a file with several (`EventInput.parts`), into a file in `folder`.
+    """One trace to read into a file in `folder`: the only trace of `path`, or its trace `part` (`EventInput.parts`).
 
-    A trace whose id is in `known` is not read further than its id. `on_bytes(n)` is called as compressed bytes are read.
-    A `lean` file is for a single answer, not for a lake: it is not compressed, and a reader may leave out what no model
-    reads.
+    The reader computes the trace's id, and stops if the id is in `known`. `on_bytes(n)` is called as compressed bytes
+    are read. A `lean` file is for a single answer, not for a lake. It is not compressed, and the reader may omit values
+    that no model reads.
     """
 
     path: Path

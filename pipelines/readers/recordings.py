@@ -1,4 +1,4 @@
-"""Recordings of counters, spans and stacks → the lake: folders written by `pipelines.record`, once per recording_id.
+"""Ingestion of recordings (counters, spans and stacks in folders by `pipelines.record`), once per recording_id.
 
 A recording that is still running, or whose recorder was killed, is ingested with the data on disk, and its `state`
 records that. If it has more data later, it is ingested again and replaces the earlier rows.
@@ -31,7 +31,7 @@ def recording_folders(files: Iterable[Path]) -> dict[Path, list[Path]]:
 
 
 def read_recording(reading: Reading, folder: Path, _: Collection[Path]) -> Read:
-    """Stage the tables of one recording. Raise Rejected."""
+    """Stage the tables of one recording. Raise Rejected unless the folder has one recording of this version."""
     recording_id, state = _stage(reading, folder)
     n_rows = reading.count(*_samples(reading))
     if not _is_news(reading.known.get(recording_id), state, n_rows):
@@ -48,7 +48,7 @@ def _state_and_rows(row: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def _is_news(stored: tuple[str, int] | None, state: str, n_rows: int) -> bool:
-    """Return whether a recording has more data than the lake. A complete one is final; an older copy adds nothing."""
+    """Return whether a recording has more data than the lake. A complete recording never changes."""
     if stored is None or stored[0] == COMPLETE:
         return stored is None
     return state == COMPLETE or n_rows > stored[1] or (n_rows == stored[1] and state != stored[0])
@@ -61,7 +61,7 @@ _SAYS = {
 
 
 def _stage(reading: Reading, folder: Path) -> tuple[str, str]:
-    """Create the tables of one recording; return its id and state. Raise Rejected."""
+    """Create the tables of one recording, and return its id and state. Raise Rejected."""
     mark = folder / f"{RECORDING_MARK}.parquet"
     if not mark.exists():
         raise Rejected(f"{mark.name} is missing; copy the whole folder of the recording")
@@ -83,7 +83,7 @@ def _state(recording: dict[str, Any]) -> str:
         return COMPLETE
     if recording["host"] == socket.gethostname():
         pid, start = recording["recorder_pid"], recording["recorder_start"] or ""
-        # Any value may be in a foreign file.
+        # A file from elsewhere may contain any value.
         is_running = type(pid) is int and 0 < pid < 2**31 and is_alive(f"{recording['host']}:{pid}:{start}")
     else:
         is_running = time.time_ns() - recording["seen_ns"] < _SILENT_NS

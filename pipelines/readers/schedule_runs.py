@@ -1,6 +1,6 @@
 """Runs of schedules: folders of Parquet files written by `python -m pipelines.schedule.run`.
 
-A run is ingested once, by its run_id, and as a whole: its rows become visible with the file of `schedule_runs`.
+A run is ingested once per run_id. All its rows become visible together, with the file of `schedule_runs`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NEEDED = ("schedule_runs", "schedule_plans", "schedule_task_timings")
 def run_folders(files: Iterable[Path]) -> dict[Path, list[Path]]:
     """Return the folders that contain a run, each with its tables among the files.
 
-    The commit marker need not be among the files: a table may be copied into the folder later.
+    The commit marker need not be among the files, because a table may be copied into the folder later.
     """
     tables = [path for path in files if path.suffix == ".parquet" and path.stem in RUN_TABLES]
     folders = sorted({path.parent for path in tables if path.with_stem(RUN_MARK).exists()})
@@ -31,7 +31,10 @@ def run_folders(files: Iterable[Path]) -> dict[Path, list[Path]]:
 
 
 def read_run(reading: Reading, folder: Path, _: Collection[Path]) -> Read:
-    """Stage the tables of one run. Raise Rejected."""
+    """Stage the tables of one run.
+
+    Raise Rejected if the folder is incomplete, has rows of another run, or is from another version of tracelake.
+    """
     missing = [table for table in _NEEDED if not (folder / f"{table}.parquet").exists()]
     if missing:
         raise Rejected(f"incomplete run: {', '.join(missing)} missing; run the schedule again with --out")
@@ -65,7 +68,7 @@ def _check_rows(reading: Reading, run_id: str, plan_hash: str | None) -> None:
 
 
 def _forget_known_plans(con: duckdb.DuckDBPyConnection, lake: Lake) -> None:
-    """Delete plans that the lake already has: a plan's tasks are stored once, with the first run that has them."""
+    """Delete plans that the lake already has, because a plan's tasks are stored once, with its first run."""
     con.execute(
         "DELETE FROM schedule_plans WHERE (plan_hash, run_id) NOT IN "
         "(SELECT plan_hash, min(run_id) FROM schedule_plans GROUP BY plan_hash)"

@@ -1,11 +1,11 @@
-"""Masking of values that look like secrets while a file is read: a value that is not in the lake is never shown.
+"""Masking of values that look like secrets while a file is read, so that no secret gets into the lake.
 
 Profilers write environment variables, command lines and metadata of a job into its trace. Programs write them into the
 names of their spans, and dumps and snapshots into stacks. A value counts as a secret by its name (TOKEN, SECRET, KEY,
-PASSWORD, COOKIE …), by its place (user and password of a URL, the headers Authorization, Cookie and X-…-Key, curl's -u, a signature
-in a query string), or by the format of a provider's tokens (`sql/rules/readers/secret_formats.csv`). Numbers alone are not
-secrets (`num_tokens`: 128; a password may be a number), and neither are tokenizers, shapes, types and keys of a program's work
-(`dispatch_key`, `key_padding_mask`).
+PASSWORD, COOKIE …), by its position (user and password of a URL, the headers Authorization, Cookie and X-…-Key, curl's
+-u, a signature in a query string), or by the format of a provider's tokens (`sql/rules/readers/secret_formats.csv`).
+Only a password may be a number, because numbers such as `num_tokens` = 128 are not secrets. Tokenizers, shapes, types
+and keys of a program's work (`dispatch_key`, `key_padding_mask`) are not secrets either.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 COMMAND = "command"
 """Column with a command line, in which `api_key=…` is a secret, unlike in a name."""
 _IDS = ("cat", "pid", "tid", "flow_id")
-MASK = "***"  # no rule finds a secret in it, so that masking twice changes nothing
-# Followed by neither a letter nor quotation: TOKEN, TOKENS, TOKEN_ID, not TOKENIZER. PASS and AUTH are too common in other
-# words (forward_pass, author), and PWD alone is a folder, so these count in environment variables only, and in lower case
-# only after the name of a service with accounts.
+MASK = "***"  # no rule matches it, so that masking twice changes nothing
+# Neither a letter nor a quote may follow: TOKEN, TOKENS, TOKEN_ID, not TOKENIZER. PASS and AUTH are too common in other
+# words (forward_pass, author), and PWD alone is a folder, so these count in environment variables only, and in lower
+# case only after the name of a service with accounts.
 _WORDS = r"token|secret|key|password|passwd|passphrase|credential|cookie"
 _ACCOUNTS = (
     r"(?:basic|http|proxy|registry|smtp)_auth|(?:db|ftp|imap|ldap|mysql|pg|postgres|redis|smb|smtp)_(?:pass|pwd)"
@@ -41,27 +41,28 @@ _QUOTE = r"\\*[\"']"
 _VALUE = r"(?:[^\"'\\]|\\[^\"'\\])*[A-Za-z](?:[^\"'\\]|\\[^\"'\\])*"
 _JSON_VALUE = r"(?:[^\"\\]|\\.)*[A-Za-z](?:[^\"\\]|\\.)*"
 _WORD = r"[^\s\"'\\,;&)}\]]*[A-Za-z][^\s\"'\\,;&)}\]]*"
-# Names that can be nothing else, in lists, objects, names and running text, where a key or a token is often no secret.
+# Names that always denote secrets, also in lists, objects, names and text, where `key` and `token` often do not.
 _SURE = (
     r"(?:password|passwd|passphrase|credential|secret|cookie|(?:access|account|api|private|secret)[_-]?key|"
     r"(?:access|api|auth|bearer|hf|hub|refresh|session)[_-]?token)s?"
 )
 _SURE_NAME = rf"{_QUOTE}{_BEFORE}(?:{_SURE}|{_VARIABLES}|(?-i:_(?:TOKEN|KEY)S?)){_MORE}{_QUOTE}"
-# Of these, even a number is a secret.
+# Names of secrets whose value may be a number.
 _PASSWORD = r"(?:password|passwd|passphrase|secret|(?-i:_PWD))"
 _ANY_WORD = r"[^\s\"'\\]*[^\s\"'\\)}\],;]"
-# The rest of _WORD, for rules that come after one with _WORD: both together mask any value.
+# Values that _WORD does not match. A rule with _NO_LETTERS after a rule with _WORD masks all remaining values.
 _NO_LETTERS = r"[^\s\"'\\,;&)}\]A-Za-z]+"
 _BARE_NUMBER = r"-?\d[\d.eE+-]*"
-# Names of options: --max-tokens says how many.
+# Names of options. `tokens` is excluded, because --max-tokens is a number.
 _OPTION = r"(?:token|(?:secret|key|password|passwd|passphrase|credential|cookie)s?)"
 _LEAD = r"(?:^|[\s\"'(])--?[\w.-]*"
 
 
 def _after(start: str, word: str, some: str = "") -> tuple[str, str]:
-    """Return the rule for what follows `start`: up to the closing quotation mark if one opens, else a word.
+    """Return the rule that masks a value after `start`: a quoted text up to its closing quotation mark, or a word.
 
-    `some`: what a quoted value must contain. A mark that closes a text is followed by a comma, a colon or a bracket.
+    `word`: pattern of an unquoted value. `some`: pattern that a quoted value must contain. A quotation mark before a
+    comma, a colon or a bracket closes an earlier text, so it opens no value.
     """
     first, double, single = r"[^\s\"'\\,:}\]]", r"(?:[^\"\\]|\\+[^\"\\])*", r"(?:[^\"'\\]|\\+[^\"'\\])*"
     quoted_values = "|".join(
@@ -72,7 +73,7 @@ def _after(start: str, word: str, some: str = "") -> tuple[str, str]:
 
 
 def _pairs(name: str, json_value: str, value: str) -> list[tuple[str, str]]:
-    """Return the rules for {"name": "HF_TOKEN", "value": "…"}, other members between them, and the other way around."""
+    """Return the rules for {"name": "HF_TOKEN", "value": "…"}, in either order and with other members in between."""
     between = rf"(?:\s*,\s*{_QUOTE}[^\"'\\]*{_QUOTE}\s*:\s*(?:{_QUOTE}[^\"'\\]*{_QUOTE}|[^\"'\\,{{}}]*))*?\s*,\s*"
     named = rf"{_QUOTE}(?:name|key){_QUOTE}\s*:\s*{_QUOTE}{_BEFORE}{name}{_MORE}{_QUOTE}"
     valued = rf"{_QUOTE}value{_QUOTE}\s*:\s*"
@@ -83,7 +84,7 @@ def _pairs(name: str, json_value: str, value: str) -> list[tuple[str, str]]:
     ]
 
 
-# Names of a program's work with a key, a token or a pass. A noncharacter within them hides them from the other rules.
+# Names in a program's work that contain key, token or pass. A noncharacter within them hides them from the other rules.
 _HIDE = "\ufdd0"
 _PREFIXES = r"bos|cache|cls|dispatch|eos|graph|group|guard|mask|max|min|num|pad|sep|sort|total|unk"
 _SUFFIXES = r"count|dim|dtype|embedding|head|layout|len|length|mask|proj|shape|size|state|stride|type"
@@ -102,7 +103,7 @@ _HIDDEN = (
 _PASSWORD_ASSIGNED = _after(rf"{_PASSWORD}{_MORE}=", _ANY_WORD)
 # HF_TOKEN=…, --api-key=…
 _ASSIGNED = _after(rf"{_NAME}{_MORE}=", _WORD, "[A-Za-z]")
-# In a name, only options, parameters of a URL, environment variables and sure names: `tokens=8k` describes the work.
+# In names, only options, URL parameters, environment variables and _SURE count, because `tokens=8k` describes work.
 _ASSIGNED_IN_NAMES = _after(
     rf"(?:{_LEAD}{_OPTION}|[?&](?:[\w.-]*[_.-])?{_OPTION}){_MORE}=|{_SURE}{_MORE}=|"
     rf"(?-i:(?:[A-Z0-9]_(?:(?:{_WORDS.upper()})S?|AUTH|PASS|PWD)|\bPGPASS)(?:_?[0-9]+)?=)|"
@@ -115,7 +116,7 @@ _RULES = (
     # Before the next rules, which would mask the name of a "key".
     *_pairs(_NAME, _JSON_VALUE, _VALUE),
     *_pairs(_PASSWORD, r"(?:[^\"\\]|\\.)+", r"[^\"'\\]+"),
-    # {"HF_TOKEN": "…"}, where the value may have quotes of its own; then also in a text that is JSON itself
+    # {"HF_TOKEN": "…"}, where the value may contain quotes; then the same in JSON inside a text
     (rf"(?i)(\"{_BEFORE}{_NAME}{_MORE}\"\s*:\s*\"){_JSON_VALUE}", rf"\1{MASK}"),
     (rf"(?i)({_QUOTE}{_BEFORE}{_NAME}{_MORE}{_QUOTE}\s*:\s*{_QUOTE}){_VALUE}", rf"\1{MASK}"),
     (rf"(?i)({_QUOTE}{_BEFORE}{_PASSWORD}{_MORE}{_QUOTE}\s*:\s*{_QUOTE})[^\"'\\]+", rf"\1{MASK}"),
@@ -144,7 +145,7 @@ _RULES = (
         r"[^\s:\"'\\]+:)[^\s\"'\\]+",
         rf"\1{MASK}",
     ),
-    # https://user:password@host; some writers put a backslash before each slash. The last @ ends the password.
+    # https://user:password@host. Some writers put a backslash before each slash. The last @ ends the password.
     (r"([A-Za-z][A-Za-z0-9+.-]*:\\*/\\*/)[^/\s:\"'\\]*:[^/\s\"'\\]+@", rf"\1{MASK}@"),
     # https://host/file?X-Amz-Signature=…
     (r"(?i)([?&](?:x-[a-z]+-)?(?:sig|signature|credential|security-token)=)[^&\s\"'\\]+", rf"\1{MASK}"),
@@ -164,8 +165,8 @@ _RULES = (
     ("|".join(f"(?:{row['pattern']})" for row in rule_rows("secret_formats")), MASK),
     (_HIDE, ""),
 )
-# Nearly all texts contain none of these, and this check takes a tenth of the time of the rules. `[bcglpsy]` are the last
-# letters of the services in _ACCOUNTS.
+# Nearly all texts contain none of these, and this check takes a tenth of the time of the rules. `[bcglpsy]` are the
+# last letters of the services in _ACCOUNTS.
 _HINT = (
     rf"(?i:{_WORDS}|[bcglpsy]_(?:auth|pass|pwd)|:\\*/\\*/[^/\"]*@|bearer\s|authorization|[?&][a-z-]*sig|-user[\s\"'=\\])|"
     r"AUTH|PASS|_PWD|(?:^|[\s\"'])-u|" + "|".join(row["hint"] for row in rule_rows("secret_formats"))
@@ -200,7 +201,7 @@ def masked_text(text: str, *, is_name: bool = False) -> str:
     from pyarrow import compute
 
     masked_array = pa.array([text], pa.string())
-    # RE2, as in DuckDB: the time is linear in the text's length, whatever its content.
+    # Arrow uses RE2, like DuckDB, so the time is linear in the text's length, whatever its content.
     for pattern, replacement in _rules(is_name):
         masked_array = compute.call_function(
             "replace_substring_regex", [masked_array], compute.ReplaceSubstringOptions(pattern, replacement)
@@ -211,7 +212,7 @@ def masked_text(text: str, *, is_name: bool = False) -> str:
 def masked(column: str, *, is_name: bool = False) -> str:
     """Return SQL for the text in a column, with values that look like secrets replaced by `MASK`.
 
-    `is_name`: the name of an event, a function or a file, in which `tokens=…` is not a secret.
+    `is_name`: whether the text is the name of an event, a function or a file, in which `tokens=…` is not a secret.
     """
     text = column
     for pattern, replacement in _rules(is_name):
@@ -224,12 +225,12 @@ def _rules(is_name: bool) -> tuple[tuple[str, str], ...]:
 
 
 def may_be_secret(column: str) -> str:
-    """Return a SQL condition: the text in a column may contain a value that `masked` replaces."""
+    """Return a SQL condition that is true if the text in a column may contain a value that `masked` replaces."""
     return f"regexp_matches({column}, {quoted(_HINT)})"
 
 
 def text_columns(described: Iterable[tuple[Any, ...]]) -> list[str]:
-    """Return the text columns with names from a dump, a snapshot or another set: all except the file's own path.
+    """Return the names of the text columns of a dump, a snapshot or another set, without the file's own path.
 
     `described`: the rows of DESCRIBE.
     """
@@ -244,7 +245,7 @@ def with_masks(query: str, texts: Sequence[str] = ("args", "extra"), names: Sequ
 
 
 def with_masked_ids(events: pa.Table) -> pa.Table:
-    """Return events with values that look like secrets masked in the columns of ids, of which few differ and hardly any are texts."""
+    """Return events with values that look like secrets masked in the id columns, which have few distinct values."""
     import pyarrow as pa
 
     for name in _IDS:

@@ -1,4 +1,4 @@
-"""Stream of the values of a large JSON document: the decompressed text is never in memory as a whole."""
+"""Stream of the values of a large JSON document, without the whole decompressed text in memory."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Where = tuple[str | int, ...]
 
 
 class ValueStream:
-    """An iterator over `walk()`.
+    """Reader of a JSON document, value by value (`walk`).
 
     `odd`: number of repairs to text that viewers accept but JSON does not allow, by finding.
     """
 
-    bare: re.Pattern[str] | None = None  # words that are replaced by null where the text is not JSON
+    bare: re.Pattern[str] | None = None  # words that become null if the text is not JSON
 
     def __init__(self, path: Path, on_bytes: Callable[[int], object] | None = None) -> None:
         self.path = path
@@ -34,13 +34,13 @@ class ValueStream:
         self._source = Source(path, on_bytes)
         self._text, self._at, self._dropped, self._ended = "", 0, 0, False
         self._start = b""
-        # strict=False: control characters occur in names.
+        # `strict=False`, because control characters occur in names.
         self._decoder = json.JSONDecoder(strict=False, parse_constant=self._no_number, object_pairs_hook=self._once)
 
     def walk(self, is_streamed: Callable[[Where], bool]) -> Iterator[tuple[Where, Any]]:
         """Yield the values with their paths (keys and indices).
 
-        A value whose path `is_streamed` is split into its elements.
+        A value is split into its elements if `is_streamed` is true for its path.
 
         Raise TraceRejected if the text is not JSON, and OSError if the file cannot be read.
         """
@@ -86,7 +86,7 @@ class ValueStream:
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
 
     def _next(self) -> str:
-        """Return the first character that is not a blank or comma; empty at the end of the file."""
+        """Return the first character that is not a blank or comma, or '' at the end of the file."""
         while True:
             blanks = _BLANK.match(self._text, self._at)
             self._at = blanks.end() if blanks else self._at
@@ -129,7 +129,7 @@ class ValueStream:
         return value
 
     def _fill(self) -> bool:
-        """Read more text and release the text already parsed; return False at the end of the file."""
+        """Read more text and release the text already parsed. Return False at the end of the file."""
         if self._ended:
             return False
         chunk = next(self._pieces, None)

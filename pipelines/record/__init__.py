@@ -1,4 +1,4 @@
-"""Recorders that run concurrently with training and write Parquet for the lake: host and GPU counters, sampled times of modules.
+"""Recorders that write Parquet for the lake during training: host and GPU counters, stacks, sampled times of modules.
 
-The package needs torch (spans only), pyarrow and the standard library, and nothing else of this project.
+The package needs torch (spans only), pyarrow and the standard library, but no other package of this project.
 """

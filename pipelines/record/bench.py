@@ -114,7 +114,7 @@ def measure_stacks(
 
 def _loop(device: torch.device) -> tuple[torch.nn.Module, Callable[[], None]]:
     if device.type == "cuda":
-        torch.cuda.set_device(device)  # the one that `_finish` waits for
+        torch.cuda.set_device(device)  # `_finish` waits for the current device
     torch.manual_seed(0)
     layer = torch.nn.TransformerEncoderLayer(128, 4, 256, batch_first=True)
     model = torch.nn.TransformerEncoder(layer, 4, enable_nested_tensor=False).to(device)

@@ -1,7 +1,7 @@
 """The two clocks of spans: the host's, and events on a CUDA stream, which never block.
 
-`mark` returns a mark of the present. `between` returns the ns from one mark to another, once `is_done` is true for both.
-`device`: the device whose work the clock times. `can_mark`: whether a mark is harmless at present.
+`mark` marks the current time. `between` returns the ns from one mark to another, once `is_done` is true for both.
+`device` is the device whose work the clock times. `can_mark` returns whether a mark is harmless now.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class CudaClock:
         return mark.query()
 
     def between(self, first: torch.cuda.Event, last: torch.cuda.Event) -> int:
-        # A 32-bit float in ms: exact to half a microsecond up to 8 s.
+        # elapsed_time is a 32-bit float in ms, exact to half a microsecond up to 8 s.
         return round(first.elapsed_time(last) * 1e6)
 
     def wait(self) -> None:

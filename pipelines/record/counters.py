@@ -60,10 +60,10 @@ def main(arguments: list[str] | None = None) -> int:
 def _wait(child: subprocess.Popen | None, sampler: CounterSampler, seconds: float | None) -> int:
     """Wait until the command or process ends, or SIGTERM or Ctrl-C arrives. Return the exit status.
 
-    When the time is over, sampling stops. The wait goes on if there is a command.
+    After `seconds`, sampling stops, but a command keeps running and the wait continues.
 
-    SIGTERM is passed on to the command. Ctrl-C is not: the terminal sends it to the command, too, which may be saving
-    its work.
+    SIGTERM is forwarded to the command. Ctrl-C is not, because the terminal also sends it to the command, which may be
+    saving its work.
     """
     received: list[int] = []
 
@@ -83,7 +83,7 @@ def _wait(child: subprocess.Popen | None, sampler: CounterSampler, seconds: floa
             if deadline and time.monotonic() >= deadline:
                 if not child:
                     break
-                sampler.stop()  # only that: a recorder never stops training
+                sampler.stop()  # only the sampler, because a recorder never stops training
                 deadline = None
             time.sleep(_POLL)
         return child.wait() if child else 0

@@ -1,4 +1,4 @@
-"""Folder of a recording: Parquet parts of its tables, and `recordings.parquet` with the recording's metadata and state."""
+"""Folder of a recording: Parquet parts of its tables, and `recordings.parquet` with its metadata and state."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ OPEN, COMPLETE = "open", "complete"
 
 
 class Recording:
-    """An open recording. Any thread may add rows, a separate thread writes them to disk, and `close` completes the recording.
+    """An open recording. Any thread may add rows, and a separate thread writes them. `close` completes the recording.
 
-    If the process is killed, the rows of the last `flush_seconds` are lost, in a long recording those of the last 2 % of
-    its duration, at most a minute. `own_columns` returns the recorder's own columns of `recordings`. `pending` returns rows by
-    table that the recorder has buffered. `add` never raises or waits for the disk. Rows that cannot be written are kept
-    for a while, then dropped and counted (`n_lost`). A forked process writes nothing. Raise ValueError if `out` is a
-    URL, and OSError if the folder cannot be written.
+    If the process is killed, the rows of the last `flush_seconds` are lost. In a long recording, the rows of the last
+    2 % of its duration are lost, at most a minute. `own_columns` returns the recorder's own columns of `recordings`.
+    `pending` returns, by table, the rows that the recorder has buffered. `add` never raises or waits for the disk. Rows
+    that cannot be written are kept for a while, then dropped and counted (`n_lost`). A forked process writes nothing.
+    Raises ValueError if `out` is a URL, and OSError if the folder cannot be written.
     """
 
     def __init__(
@@ -112,13 +112,13 @@ class Recording:
         # Reentrant, because a signal handler or the garbage collector may add rows while this thread does.
         self._lock, self._writing = threading.RLock(), threading.Lock()
         self._is_closing, self._wake = False, threading.Event()
-        self._write_state(OPEN)  # now, so that a folder that cannot be written raises here
+        self._write_state(OPEN)  # write now, so that an unwritable folder raises here
         self._flusher = threading.Thread(target=self._keep_on_disk, name="recording-flusher", daemon=True)
         self._flusher.start()
         atexit.register(self._stop)
 
     def add(self, table: str, rows: list[Row]) -> None:
-        """Add rows of a table. `recording_id` is set here.
+        """Add rows of a table, with `recording_id` set.
 
         If too many rows are pending (writing fails or the disk hangs), the oldest are dropped and counted as lost.
         """
@@ -140,9 +140,9 @@ class Recording:
         self._write_state(OPEN)
 
     def close(self, **own_columns: Any) -> Path:
-        """Write the remaining rows and the recording's own row, with the columns in `own_columns` added. Return the folder.
+        """Write the remaining rows and the recording's own row, with `own_columns` added. Return the folder.
 
-        Raise OSError if rows, or the recording's own row, cannot be written now but may be later.
+        Raises OSError if rows, or the recording's own row, cannot be written now but may be later.
         """
         if os.getpid() != self.row["recorder_pid"]:
             return self.folder
@@ -155,7 +155,7 @@ class Recording:
         return self.folder
 
     def close_or_warn(self, **own_columns: Any) -> Path:
-        """Call `close`. If the recording cannot be written, warn instead of raising, so that a successful run does not fail."""
+        """Call `close`, but warn instead of raising an error, so that a successful run does not fail."""
         try:
             return self.close(**own_columns)
         except Exception as error:
@@ -185,7 +185,8 @@ class Recording:
         began = time.monotonic()
         while True:
             self._wake.wait(min(_SLOWEST, max(self._flush_seconds, (time.monotonic() - began) / 50)))
-            self._wake.clear()  # before the look at `_is_closing`, which is set first: no wake-up may be missed
+            # `_stop` sets `_is_closing` before `_wake`. Clearing `_wake` before the check misses no wake-up.
+            self._wake.clear()
             if self._is_closing:
                 return
             try:
@@ -245,7 +246,7 @@ def _put(rows: list[Row], schema: pa.Schema, path: Path) -> None:
 
 
 def _encodable(row: Row) -> Row:
-    """Return the row with escapes for the characters of its texts that UTF-8 cannot encode."""
+    """Return the row with escapes for the characters that UTF-8 cannot encode."""
     return {
         name: value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
         for name, value in row.items()
@@ -259,7 +260,7 @@ def _rank() -> int | None:
 
 
 def _start_of(pid: int) -> int | None:
-    """Return a process's start in the system's unit, or None if unknown. Pid and start together identify a process."""
+    """Return a process's start in clock ticks, or None if unknown. Pid and start together identify a process."""
     try:
         return read_proc(pid)["start_ticks"]
     except (ProcessGone, OSError):

@@ -13,7 +13,7 @@ _PCIE_INTERVAL_S = 1.0
 
 
 class Gpus:
-    """GPUs visible to NVML. `source`: the source of the counters, or why there is none. Call `close` when done."""
+    """GPUs visible to NVML. `source` is the source of the counters, or why there is none. Call `close` when done."""
 
     def __init__(self) -> None:
         self._handles: list[tuple[int, Any, str | None, str | None]] = []
@@ -98,12 +98,12 @@ class Gpus:
     def _ask(self, query: Callable[[], Any]) -> Any:
         try:
             return query()
-        except self._nvml.NVMLError:  # this GPU does not report it
+        except self._nvml.NVMLError:  # the GPU does not report this value
             return None
 
 
 class _PcieReader:
-    """Thread that reads PCIe rates once a second, because a reading takes 40 ms per GPU: too long for a sample to wait for."""
+    """Thread that reads PCIe rates once a second. A reading takes 40 ms per GPU, too long for a sample to wait."""
 
     def __init__(self, read_by_gpu: dict[int, Callable[[], tuple[int | None, int | None]]]) -> None:
         self._read_by_gpu = read_by_gpu

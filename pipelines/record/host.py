@@ -1,7 +1,7 @@
 """A process's operating-system counters: from /proc on Linux, from psutil elsewhere.
 
-CPU times, faults, context switches and bytes read and written are totals since the process began, so rates are differences;
-the others are as of the reading. A counter that the system does not report is None or missing.
+CPU times, faults, context switches and bytes read and written are totals since the process started, so rates are
+differences. The other counters are current values. A counter that the system does not report is None or missing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Counters = dict[str, Any]
 
 
 class ProcessGone(Exception):
-    """The process does not exist, or no longer does."""
+    """The process does not exist, or has ended."""
 
 
 def reader(pid: int) -> Callable[[], Counters]:
@@ -41,7 +41,7 @@ def reader(pid: int) -> Callable[[], Counters]:
 
 
 def _read_living(pid: int) -> Counters:
-    """Return a process's counters from /proc. Raise ProcessGone if it has ended, also if it is still a zombie."""
+    """Return a process's counters from /proc. Raise ProcessGone if the process has ended or is a zombie."""
     counters = read_proc(pid)
     if counters["state"] in "ZX":
         raise ProcessGone(f"no process {pid}")

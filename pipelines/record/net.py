@@ -1,7 +1,7 @@
 """Counters of network devices: RDMA ports in /sys/class/infiniband, network interfaces in /sys/class/net.
 
-Counters are totals since the device was set up or reset, so rates are differences. A counter that a device does not report
-is None.
+Counters are totals since the device was set up or reset, so rates are differences. A counter that a device does not
+report is None.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Row = dict[str, Any]
 
 SYS = Path("/sys")
 _WORD = 4  # bytes: the unit of an InfiniBand port's data counters
-# Value at which a counter of a port saturates: of 32 bits, but for these, which Linux reads from fields of 16.
+# Value at which a port's counter saturates: 32 bits, except for these counters, which Linux reads from 16-bit fields.
 _STUCK = (1 << 32) - 1
 _STUCK_AT: dict[str, int] = dict.fromkeys(("port_rcv_errors", "port_xmit_discards"), (1 << 16) - 1)
 # Column → (the counter's file in the port's folder, its unit).
@@ -40,7 +40,8 @@ _INTERFACE = {
 class Networks:
     """Ports and interfaces of the host. `source`: number of devices by kind, or why there are none.
 
-    `root`: the folder to use as /sys. Devices added later are not found. Counters of removed devices become None.
+    `root`: the folder to use as /sys. Devices that are added later are missing. Counters of removed devices become
+    None.
     """
 
     def __init__(self, root: Path = SYS) -> None:

@@ -1,7 +1,7 @@
 """Measures the peaks of this machine with matrix products and a copy: `python -m pipelines.record.peaks`.
 
-Prints lines for `sql/rules/devices/device_peaks.csv` (`peak_kind` measured), to go with those from data sheets. Needs torch and
-the standard library. A CPU's numbers have cpu in their key, so they are never used for a GPU.
+Prints lines for `sql/rules/devices/device_peaks.csv` (`peak_kind` measured), in addition to the lines from data sheets.
+Needs torch and the standard library. The key of a CPU's lines contains cpu, so they are never used for a GPU.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 _GPU, _CPU = (8192, 1 << 30), (1024, 1 << 27)
-"""Rows of the square matrices, and bytes of the copy: large enough to reach the peak, small enough for about a second
-each.
+"""Rows of the square matrices, and bytes of the copy. They are large enough to reach the peak, and small enough for
+about a second each.
 """
 
 
@@ -42,7 +42,7 @@ def measure(device: str, size: int, copy_bytes: int, seconds: float) -> Iterator
         try:
             left, right = (torch.randn(size, size, device=device, dtype=torch.float32).to(dtype) for _ in range(2))
             best = _best(lambda a=left, b=right: torch.mm(a, b), torch, device, seconds)
-        except RuntimeError:  # this device does not multiply this type
+        except RuntimeError:  # the device cannot multiply this type
             continue
         yield Measured(name, 2 * size**3 / best / 1e12)
     source = torch.ones(copy_bytes, dtype=torch.uint8, device=device)
@@ -71,7 +71,7 @@ def _best(run: Callable[[], Any], torch: Any, device: str, seconds: float) -> fl
 
 
 def device_name(device: str) -> str:
-    """Return the GPU's name, `cpu:` and the processor's name, or for other kinds of devices PyTorch's name."""
+    """Return the GPU's name, `cpu:` plus the processor's name, or for any other device the string `device` itself."""
     if device.startswith("cuda"):
         import torch
 

@@ -22,7 +22,7 @@ class Cost:
     """Cost of sampling.
 
     `cpu_ns`: CPU time of the sampling thread. `write_ns`: CPU time of writing the remaining rows at the end. `mean_ns`,
-    `worst_ns`: wall time of a sample. `n_late`: skipped samples.
+    `worst_ns`: mean and maximum wall time of a sample. `n_late`: skipped samples.
     """
 
     n_samples: int
@@ -63,11 +63,11 @@ class CounterSampler:
         if not 0 < hz <= 1000:
             raise ValueError(f"{hz} samples per second: give more than 0 and at most 1000")
         self._read = reader(pid)
-        self._read()  # so that a wrong pid raises here and not in the thread
+        self._read()  # raises for a wrong pid here and not in the thread
         self._pid, self._interval = pid, round(1e9 / hz)
         self._gpus, self._networks, self._net_due = Gpus(), Networks(sys), 0
         self._command = command
-        self._n = self._sum = self._longest = 0  # samples, and what they took, ns
+        self._n = self._sum = self._longest = 0  # number of samples, and their total and longest wall time, ns
         self._late = self._cpu = 0
         self._recording = Recording(out, "counters", run_id, pid, rank, self._own_columns)
         self._error: BaseException | None = None
@@ -89,9 +89,10 @@ class CounterSampler:
         return self._thread.is_alive()
 
     def stop(self) -> Cost:
-        """Stop, write the remaining rows, and return the cost. Warn if they cannot be written, or if an error ended the thread.
+        """Stop, write the remaining rows, and return the cost.
 
-        Calling it again returns the same cost, as at the end of the `with` block in which it was called.
+        Warns if the rows cannot be written, or if an error ended the thread. Another call, such as the call at the end
+        of a `with` block, returns the same cost.
         """
         if self._cost is None:
             self._cost = self._end()
@@ -112,7 +113,7 @@ class CounterSampler:
         return Cost(self._n, self._late, self._cpu, write, mean, self._longest, elapsed, *sources, folder)
 
     def _own_columns(self) -> dict[str, Any]:
-        """Return the recorder's present columns of `recordings`."""
+        """Return the recorder's current columns of `recordings`."""
         return {
             "command": self._command,
             "source": self._gpus.source,

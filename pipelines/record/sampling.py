@@ -1,4 +1,4 @@
-"""Choice of the steps to sample: a fixed share of them, or as many as a budget of time allows."""
+"""Choice of the steps to sample: a fixed share of the steps, or as many as a budget of time allows."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from statistics import fmean, median
 HIGHEST_RATE = 0.05
 """Highest share of steps that a budget samples, and the share before a sampled step's cost is known."""
 LOWEST_RATE = 0.01
-"""Lowest share of steps that a budget samples. It measures fewer modules in a sampled step instead."""
+"""Lowest share of steps that a budget samples. A tighter budget measures fewer modules in a sampled step instead."""
 N_PLAIN = 5
-"""Number of unsampled steps with which a sampled step must be comparable before a budget samples one."""
+"""Number of unsampled steps that a budget requires for comparison before it samples the first step."""
 _RECENT_PLAIN, _RECENT_SAMPLED = 31, 8
 
 
 class Sampling:
-    """Choice of steps, by a draw per step from a seed: a step is sampled if its draw is below `rate`.
+    """Choice of steps by a seeded random draw per step. A step is sampled if its draw is below `rate`.
 
-    `rate`: the share, fixed, or None for a budget. `budget`: the share of the loop's time that sampling may take. The rule
-    of a budget: rate = budget * time of a plain step / what sampled steps took longer, from LOWEST_RATE to HIGHEST_RATE.
-    If all modules of a step take too long for LOWEST_RATE, sampled steps measure only as many modules as the budget allows
-    at that rate (`allowed_ns`). No step is sampled while more was spent than the budget allows so far. So fewer steps than
-    the rate's are sampled after a step that took longer, such as a census, or if a single module takes longer.
+    `rate`: a fixed share of steps, or None for a budget. `budget`: the share of the loop's time that sampling may take.
+    With a budget, rate = budget * time of a plain step / extra time of a sampled step, from LOWEST_RATE to
+    HIGHEST_RATE. If all modules of a step take too long for LOWEST_RATE, sampled steps measure only as many modules as
+    the budget allows at that rate (`allowed_ns`). While sampling has taken more time than the budget allows so far, no
+    step is sampled. So after a step that took longer, such as a census, or if a single module takes longer, fewer steps
+    are sampled than `rate`.
 
-    Ranks with the same seed and rate sample the same steps. With a budget their rates differ, so a rank with a lower rate
-    leaves out some of the steps that the others sample. Times are the host's, ns.
+    Ranks with the same seed and rate sample the same steps. With a budget, the rates of ranks differ, so a rank with a
+    lower rate skips some of the steps that other ranks sample. Times are the host's, ns.
     """
 
     def __init__(self, rate: float | None, budget: float, seed: int) -> None:
@@ -49,10 +50,10 @@ class Sampling:
 
     @property
     def allowed_ns(self) -> float:
-        """Return the time that the next sampled step may spend in hooks on modules, ns: infinite at a fixed rate.
+        """Return the time that the next sampled step may spend in hooks on modules, ns, infinite at a fixed rate.
 
-        It is what a sampled step may take longer at the lowest rate, less what recent ones took longer outside the hooks (for
-        the step itself, and for PyTorch to call the hooks).
+        It is the extra time that a sampled step may take at the lowest rate, minus the extra time of recent sampled
+        steps outside the hooks. The latter is spent on the step itself and on PyTorch's calls of the hooks.
         """
         if self._budget is None or not self._plain:
             return math.inf

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from pipelines.record.clocks import HOST, HOST_CALLS, Clock
+from pipelines.record.modules.graph import Part
 from pipelines.record.perf_event.thread_counters import Counts
 
 Inputs = tuple[str, str, str | None, str | None]
@@ -19,7 +20,8 @@ Inputs = tuple[str, str, str | None, str | None]
 class Span:
     """A span of the step with number `step`.
 
-    `begin` and `end`: (mark of the clock, host ns). `clock`: the clock that times it, or None for the step's.
+    `begin` and `end`: (mark of the clock, host ns). `clock`: the clock that times the span, or None for the step's
+    clock.
     """
 
     step: int
@@ -29,9 +31,10 @@ class Span:
     kind: str
     phase: str
     tid: int
-    before: set[Any] = field(
-        default_factory=set
-    )  # graph nodes of the inputs, before the module may change them in place
+    # Graph nodes of the inputs, before the module may change them in place.
+    before: set[Any] = field(default_factory=set)
+    # Parts of the graph that modules inside this one created, by their entries.
+    inner: dict[Any, Part] = field(default_factory=dict)
     shapes: str | None = None
     dtypes: str | None = None
     begin: tuple[Any, int] | None = None
@@ -41,7 +44,7 @@ class Span:
     clock: str | None = None
     metadata: str | None = None
     is_always: bool = False
-    counting: tuple[int, Counts | None] | None = None  # thread in which the span began, and that thread's counts then
+    counting: tuple[int, Counts | None] | None = None  # thread in which the span began, and its counts at that time
     counted: dict[str, int | float | None] = field(default_factory=dict)
 
     @property
@@ -60,8 +63,8 @@ class Span:
     def look_at(self, tensors: list[torch.Tensor], clock: Clock) -> None:
         """Set the clock that times the span, from the devices of its tensors.
 
-        Work on a device that `clock` does not time continues after the call. So for such a span and its ancestors only the
-        host's calls are timed. A span only on the CPU has host time.
+        Work on a device that `clock` does not time continues after the call. So for such a span and its ancestors, only
+        the host's calls are timed. A span whose tensors are all on the CPU has host time.
         """
         devices = {tensor.device for tensor in tensors}
         untimed = {device for device in devices if device.type != "cpu" and device != clock.device}
@@ -77,7 +80,7 @@ class Span:
     def row(self, root: Span, clock: Clock, offset: int) -> dict[str, Any]:
         """Return the span's row of `span_samples`. `offset`: Unix time minus the host's monotonic clock, ns.
 
-        `root`: the span from whose begin on the host the clock counts the start.
+        `root`: the span whose begin on the host is the reference for the clock's start times.
         """
         assert self.begin and self.end and root.begin
         host_ns = self.end[1] - self.begin[1]

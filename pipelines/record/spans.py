@@ -5,18 +5,18 @@
         with spans.step():
             ...  # forward, backward, optimizer, as before
 
-User code can be a span, too: `with spans.span("load", source="disk"):`, or `@spans.span("load")`. `always=True` is for rare
-long work, which is recorded at any rate.
+User code can be a span, too: `with spans.span("load", source="disk"):`, or `@spans.span("load")`. `always=True` is for
+rare long work, which is recorded at any rate.
 
-Steps that are not sampled run the plain model, because hooks are installed only during a sampled step. If a budget does not
-allow all modules in a sampled step, they take turns, and the others have no hooks. The first sampled step is a census, of all
-modules. Later sampled steps are censuses, too, less and less often, while new inputs appear. The operators of a census are
-counted, so that the lake has the work of all steps with such inputs. The times of a census are marked.
+Steps that are not sampled run the plain model, because hooks are installed only during a sampled step. If a budget does
+not allow all modules in a sampled step, modules take turns, and the others have no hooks. The first sampled step is a
+census, which measures all modules. While new inputs appear, later sampled steps are censuses, too, less and less often.
+A census also counts operators, so that the lake has the work of all steps with such inputs. Its times are marked.
 
-On CUDA, times come from events on the stream, read when they are done, so no step waits for the GPU. On other devices, times
-come from the host's clock. `close()`, or interpreter exit, writes the remaining rows. If the process is killed, the last
-seconds are lost. Modules that cannot be measured (a ScriptModule accepts no hooks) are skipped and named in the recording.
-Nothing here raises an error in the loop.
+On CUDA, times come from events on the stream, read when they are done, so no step waits for the GPU. On other devices,
+times come from the host's clock. `close()`, or interpreter exit, writes the remaining rows. If the process is killed,
+the last seconds are lost. Modules that cannot be measured (a ScriptModule accepts no hooks) are skipped and named in
+the recording. The recorder never raises an error in the loop.
 """
 
 from __future__ import annotations
@@ -65,15 +65,17 @@ def record_spans(
     """Return a recorder for a training loop.
 
     `budget`: share of the loop's time that sampling may take. The recorder compares sampled steps with the others and
-    samples more or fewer of them, at most one in 20. If that would be less than one in 100, each sampled step measures
-    only some modules, in turn (see `Sampling`). `rate`: sample this share of the steps instead, 0 to 1, whatever it
-    costs. Ranks with the same seed and rate sample the same steps; with a budget, steps of which each rank samples as
-    many as it can afford. `count_operators`: make censuses. Without them the lake has times
-    but no work to compare them with. A census runs a compiled model uncompiled, which may take more memory. A compiled
-    module is one span, without the modules inside. A module compiled in place (`module.compile()`) has no span.
-    `flush_seconds`: time for which rows are only in memory, as for `Recording`. `cpu_counters`: also count cycles, instructions, branches
-    and cache misses of the span's thread (Linux). If the privilege or the hardware is missing, `recordings.cpu_source`
-    states the reason. Raise ValueError if rate or budget is outside 0 to 1, and OSError if the folder cannot be written.
+    samples more or fewer steps, at most one in 20. If the budget allows less than one in 100, each sampled step
+    measures only some modules, in turn (see `Sampling`). `rate`: sample this share of the steps instead, 0 to 1,
+    whatever it costs. Ranks with the same seed and rate sample the same steps. With a budget, a rank may skip some of
+    the steps that other ranks sample. `count_operators`: make censuses. Without them, the lake has times, but no work
+    to compare them with. A census runs a compiled model uncompiled, which may take more memory. A compiled module is
+    one span, without the modules inside. A module compiled in place (`module.compile()`) has no span. `flush_seconds`:
+    time for which rows are only in memory, as for `Recording`. `cpu_counters`: also count cycles, instructions,
+    branches and cache misses of the span's thread (Linux). If the privilege or the hardware is missing,
+    `recordings.cpu_source` states the reason.
+
+    Raises ValueError if rate or budget is outside 0 to 1, and OSError if the folder cannot be written.
     """
     sampling = Sampling(rate, budget, seed)
     return SpanRecorder(model, out, sampling, run_id, rank, count_operators, flush_seconds, cpu_counters)
@@ -105,7 +107,7 @@ class SpanRecorder:
         self._device: torch.device | None = None
         self._described: dict[str, Any] = {}
         self._open: list[SampledStep] = []  # steps measured on the host but not finished on the GPU yet
-        self._counted: set[Inputs] = set()  # inputs whose work a census has counted
+        self._counted: set[Inputs] = set()  # inputs whose operators a census has counted
         self._untimed: set[tuple[str, bool]] = set()  # spans whose work no clock followed (SampledStep.untimed)
         self._is_new = True  # whether a span had inputs not yet counted
         self._count_operators = count_operators
@@ -124,7 +126,10 @@ class SpanRecorder:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Wrap one step of the loop. Exceptions pass through. Then the step's span and its unfinished spans are marked as failed."""
+        """Wrap one step of the loop.
+
+        Exceptions pass through. After an exception, the step's span and its unfinished spans are marked as failed.
+        """
         number = self.n_steps
         self.n_steps += 1
         began_ns = time.perf_counter_ns()
@@ -154,10 +159,10 @@ class SpanRecorder:
     def span(self, name: str, *, always: bool = False, **metadata: Any) -> Iterator[None]:
         """Record user code as a span, in a `with` block or as a decorator, in any thread or task. Spans may be nested.
 
-        In an `async` function or a generator use a `with` block: a decorator would measure how long making it takes.
-        The span is recorded only in sampled steps, like modules. `always`: record rare long work (a checkpoint, an
-        evaluation) at any rate, also outside steps. Any `name` is stored as text, and `metadata` as JSON. Exceptions
-        pass through.
+        In an `async` function or a generator, use a `with` block. A decorator would measure only the call that creates
+        the coroutine or generator. The span is recorded only in sampled steps, like modules. `always`: record rare long
+        work (a checkpoint, an evaluation) at any rate, also outside steps. Any `name` is stored as text, and `metadata`
+        as JSON. Exceptions pass through.
         """
         within = self._within(always)
         if within is None:
@@ -170,7 +175,7 @@ class SpanRecorder:
             self._safely(self._leave_aside, within)
 
     def _within(self, always: bool) -> SampledStep | None:
-        """Return what records a span that begins now, or None.
+        """Return the object that records a span that begins now, or None if the span is not recorded.
 
         Other threads' spans with `always=True` are recorded apart from the step, because they may outlast it.
         """
@@ -182,10 +187,11 @@ class SpanRecorder:
         return self._safely(self._outside) if always else None
 
     def _outside(self) -> SampledStep | None:
-        """Return the object that collects spans outside sampled steps until none is open. Its ids exceed those of sampled steps.
+        """Return the object that collects spans outside sampled steps until no span is open.
 
-        The caller's span counts as open from here on. Otherwise another thread could end the collection before the span
-        begins. None after `close()`, and while no mark is harmless: a query of a mark would end the capture of a CUDA graph.
+        Its span ids exceed the ids of sampled steps. The caller's span already counts as open. Otherwise another thread
+        could end the collection before the span begins. Returns None after `close()`, and while a CUDA graph is
+        captured, because querying a mark would end the capture.
         """
         if not self._clock.can_mark():
             return None
@@ -198,19 +204,19 @@ class SpanRecorder:
             if self._aside is None:
                 self._aside = SampledStep(step, (), self._clock, self._note, first_id=first, counters=self._counters)
                 self._aside.begin()
-            self._aside.number = step  # of the spans from here on, because the collection may last many steps
+            self._aside.number = step  # step number of new spans, because the collection may last many steps
             self._n_open_aside += 1
             return self._aside
 
     def _leave_aside(self, aside: SampledStep) -> None:
-        """Count one open span less outside sampled steps, and write it. End the collection if it was the last."""
-        if self._is_forked:  # while the span was open
+        """Write a span outside sampled steps that has ended. End the collection if it was the last open span."""
+        if self._is_forked:  # forked while the span was open
             return
         with self._lock:
-            if aside is not self._aside:  # the recorder was closed in between
+            if aside is not self._aside:  # the recorder has been closed since then
                 return
             self._n_open_aside -= 1
-            if self._n_open_aside:  # another may stay open for hours, such as one around the loop
+            if self._n_open_aside:  # another span may stay open for hours, such as a span around the loop
                 self._open.append(aside.take_ended())
             else:
                 self._end_aside()
@@ -233,7 +239,7 @@ class SpanRecorder:
         atexit.unregister(self.close)
         if self._is_forked:
             return None
-        with self._lock:  # after that no span begins outside sampled steps
+        with self._lock:  # afterward, no span begins outside sampled steps
             self._is_closed = True
             self._safely(self._end_aside)
         if self._open:
@@ -248,7 +254,7 @@ class SpanRecorder:
 
     @property
     def _is_forked(self) -> bool:
-        """Return whether this process is a fork of the recorder's, in which a lock may be held forever."""
+        """Return whether this process is a fork of the recorder's process. In a fork, a lock may be held forever."""
         return os.getpid() != self._pid
 
     def _sample(self, number: int) -> SampledStep:
@@ -259,7 +265,7 @@ class SpanRecorder:
         is_census = self._count_operators and self._is_new and self.n_sampled & (self.n_sampled - 1) == 0
         self.n_censuses += is_census
         modules = list(modules_of(self._model))
-        # A census is of all modules, because the work of one that it left out would be unknown.
+        # A census measures all modules, because the work of an excluded module would be unknown.
         measured = modules if is_census else self._turns.next(modules, self._sampling.allowed_ns)
         return SampledStep(
             number,
@@ -315,7 +321,7 @@ class SpanRecorder:
         self.unhooked.setdefault(name, {"module": name, "class": kind, "why": reason})
 
     def _own_columns(self) -> dict[str, Any]:
-        """Return the recorder's present columns of `recordings`."""
+        """Return the recorder's current columns of `recordings`."""
         return {
             **self._described,
             "cpu_source": self._counters and self._counters.source,

@@ -47,7 +47,7 @@ Stack = tuple[tuple[CodeType, int], ...]
 
 @dataclass(frozen=True)
 class StackCost:
-    """Cost of sampling: `cost_ns` of CPU time in `elapsed_ns`."""
+    """Cost of sampling: `cost_ns` of CPU time during `elapsed_ns`."""
 
     n_samples: int
     n_late: int
@@ -84,7 +84,7 @@ class StackSampler:
         if timer != THREAD:
             _check(timer)
         self._timer, self._interval = timer, round(1e9 / hz)
-        # Also appended to in a signal handler.
+        # A deque, because a signal handler also appends to it.
         self._taken: deque[tuple[int, int | None, str | None, Stack, int | None]] = deque()
         self._cpu: dict[int, int] = {}
         self._n = self._late = self._cost = 0
@@ -112,7 +112,10 @@ class StackSampler:
         self.stop()
 
     def stop(self) -> StackCost:
-        """Stop, write the remaining rows (warn if they cannot be written), and return the cost. Another call returns the same."""
+        """Stop, write the remaining rows, and return the cost. Another call returns the same cost.
+
+        Warns if the rows cannot be written.
+        """
         if self._result is None:
             self._result = self._ended()
         return self._result
@@ -134,7 +137,7 @@ class StackSampler:
         due, began = time.monotonic_ns(), time.thread_time_ns()
         while not self._is_over(due):
             frames, now = sys._current_frames(), time.time_ns()
-            # In each sample, because a new thread often has the ident of one that has ended.
+            # Read in each sample, because a new thread often has the ident of an ended thread.
             threads = {thread.ident: (thread.native_id, thread.name) for thread in threading.enumerate()}
             for ident, frame in frames.items():
                 if ident not in own_idents:
@@ -168,7 +171,7 @@ class StackSampler:
     def _used(self, tid: int | None) -> int | None:
         """Return the CPU time of a thread since its last sample, ns. None at its first sample, or if it is unknown.
 
-        A new thread may have the tid of an ended one, whose time was longer.
+        A new thread may have the tid of an ended thread. If its CPU time is shorter, the sample counts as its first.
         """
         if tid is None or sys.platform != "linux":
             return None
@@ -231,7 +234,7 @@ def _frames(stack: Stack) -> str:
 
 @contextmanager
 def _readers_may_leave() -> Iterator[None]:
-    """Make `--help | head -1` end as with other tools. Afterward restore the old handler for the sampled program."""
+    """Let `--help | head -1` end as with other tools. Afterward, restore the old handler for the sampled program."""
     before = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
         yield
@@ -241,7 +244,7 @@ def _readers_may_leave() -> Iterator[None]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a program as `python` does and sample it until it ends. The program's exit status is passed on."""
+    """Run a program as `python` does and sample it until it ends. Exit with the program's exit status."""
     parser = argparse.ArgumentParser(prog="python -m pipelines.record.stacks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     parser.add_argument("--hz", type=float, default=100, help="samples per second (default 100)")
     parser.add_argument("--out", required=True, help="where to create the recording's folder")

@@ -1,8 +1,8 @@
 """One sampled step, with hooks on modules and on the autograd nodes where a module's backward begins and ends.
 
-Afterward each span has one row. A module's backward runs from the arrival of the gradient of one of its outputs to the last of
-its nodes that passes a gradient on to an input or a parameter. Node hooks are used instead of PyTorch's backward hooks of
-modules, because the latter change the graph so that a following module may not work in place.
+Afterward, each span has one row. A module's backward runs from the arrival of the gradient of one of its outputs to the
+last of its nodes that passes a gradient to an input or a parameter. Node hooks are used instead of PyTorch's backward
+hooks of modules, because those change the graph so that a following module may not work in place.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from copy import copy
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
 import torch
 
 from pipelines.record.clocks import HOST_CALLS, Clock
-from pipelines.record.modules.graph import boundary, class_of, tensors_in
+from pipelines.record.modules.graph import class_of, part_of, tensors_in
 from pipelines.record.modules.hooks import Hooks, Noted
 from pipelines.record.modules.operators import OperatorCalls
 from pipelines.record.modules.turns import Named
@@ -36,9 +37,9 @@ _CURRENT: ContextVar[Span | None] = ContextVar("tracelake_own_span", default=Non
 class SampledStep:
     """A step whose spans are measured. Run the step inside `recorded()`, and read `rows()` once `is_done`.
 
-    A census also counts the operators in the spans, which makes them slower. Modules that cannot be measured are skipped and
-    reported to `noted`. `of_all`: all modules of the model, if `modules` are only some of them. `untimed`: the spans whose
-    work no clock followed in other steps, as in the property of that name.
+    A census also counts the operators in the spans, which makes the spans slower. Modules that cannot be measured are
+    skipped and reported to `noted`. `of_all`: all modules of the model, if `modules` are only some of them. `untimed`:
+    the spans whose work no clock timed in other steps, as in the property `untimed`.
     """
 
     def __init__(
@@ -65,10 +66,11 @@ class SampledStep:
         self._calls = OperatorCalls(self._owner, noted) if is_census else None
         self._nodes: dict[Any, Span] = {}  # in a census: graph node -> innermost span that created it
         self._spans: list[Span] = []
-        self.n_spans = 0  # spans that began, including the step's own
+        self.n_spans = 0  # number of spans that began, including the step's own span
         self._first_id, self._counters = first_id, counters
         self._stacks: dict[int, list[Span]] = {}
-        # The backward pass has its own threads. Reentrant, because the garbage collector may end a generator's span.
+        # A lock, because the backward pass has its own threads. It is reentrant, because the garbage collector may end
+        # a generator's span.
         self._lock = threading.RLock()
         self._is_open, self._thread = True, threading.get_ident()
         self.start_ns = time.time_ns()
@@ -76,7 +78,7 @@ class SampledStep:
 
     @property
     def is_own_thread(self) -> bool:
-        """Return whether the calling thread is the one that runs the step."""
+        """Return whether the calling thread runs the step."""
         return threading.get_ident() == self._thread
 
     @property
@@ -85,7 +87,7 @@ class SampledStep:
 
     @contextmanager
     def recorded(self) -> Iterator[None]:
-        """Measure the block. Afterward no hook is left on the model or the graph. Exceptions pass through."""
+        """Measure the block, then remove all hooks from the model and the graph. Exceptions pass through."""
         root = self._new(None, "step", "step", "step")
         self._stacks[root.tid] = [root]
         self._hooks.guarded(self._begin, "step", "step")(root)
@@ -106,7 +108,10 @@ class SampledStep:
             self._hooks.guarded(self._finish, "step", "step")(root)
 
     def begin(self) -> None:
-        """Start recording without module hooks, for spans outside a step. Call `end()` to stop; the step itself gets no row."""
+        """Start recording without module hooks, for spans outside a step. Call `end()` to stop.
+
+        The step itself gets no row.
+        """
         root = self._new(None, "step", "step", "step")
         self._stacks[root.tid] = [root]
         self._begin(root)
@@ -117,7 +122,7 @@ class SampledStep:
         self._finish(self._spans[0])
 
     def take_ended(self) -> SampledStep:
-        """Remove the ended spans from the recording that `begin` started. Return them, to be written by themselves."""
+        """Remove the ended spans from the recording that `begin` started, and return them as a separate recording."""
         part = copy(self)
         with self._lock:
             ended = [span for span in self._spans if span.end]
@@ -137,7 +142,7 @@ class SampledStep:
                 span.is_failed = True
             raise
         finally:
-            with suppress(ValueError):  # a generator that another thread or task ends has that one's context
+            with suppress(ValueError):  # if another thread or task ends a generator, it runs in that context
                 _CURRENT.reset(token)
             if span is not None:
                 self._hooks.guarded(self._leave, name, OWN)(span)
@@ -160,7 +165,10 @@ class SampledStep:
             self._end(span)
 
     def _around(self, stack: list[Span]) -> Span:
-        """Return the thread's innermost span inside this context's user span. Other tasks of the thread have other user spans."""
+        """Return the thread's innermost span inside this context's user span.
+
+        Other tasks of the thread have other user spans.
+        """
         current = _CURRENT.get()
         if current is not None and (current.end is not None or current not in self._spans):
             current = None
@@ -195,13 +203,13 @@ class SampledStep:
             self._settle(span, root)
 
     def _settle(self, span: Span, root: Span) -> None:
-        span.before = set()
+        span.before, span.inner = set(), {}
         if span.begin and not span.end:  # the step raised an exception inside the span
             span.end, span.is_failed = root.end, True
         if not self._is_whole and (span.name, span.kind == OWN) in self._untimed:
-            span.clock = HOST_CALLS  # work that no clock follows may be that of a module that is not measured
+            span.clock = HOST_CALLS  # the untimed work may belong to a module that this step does not measure
         around = span.parent
-        # A step and own code have the inputs of their first module, which is known only if all are measured.
+        # A step and user code have the inputs of their first module, which is known only if all modules are measured.
         while self._is_whole and span.shapes and around and around.shapes is None:
             around.shapes, around.dtypes = span.shapes, span.dtypes
             around = around.parent
@@ -215,7 +223,7 @@ class SampledStep:
 
     @property
     def is_done(self) -> bool:
-        """Return whether all marks of the step were passed. Spans on other streams may end after the step."""
+        """Return whether the device has passed all marks of the step. Spans on other streams may end after the step."""
         marks = (mark for span in self._spans for mark in (span.end, span.begin) if mark)
         return all(self._clock.is_done(mark) for mark, _ in marks)
 
@@ -227,9 +235,9 @@ class SampledStep:
 
     @property
     def untimed(self) -> set[tuple[str, bool]]:
-        """Return the spans without a clock for their work, and the modules around these, as (name, whether it is own code).
+        """Return the spans without a clock for their work, and the modules around them, as (name, is user code).
 
-        The modules around them may not have been measured in this step.
+        This step may not have measured the modules around them.
         """
         spans = {(span.name, span.kind == OWN) for span in self._spans if span.clock == HOST_CALLS}
         names = [self._model_name, *(name for name, is_own in spans if not is_own)] if spans else []
@@ -237,14 +245,15 @@ class SampledStep:
 
     @property
     def hook_ns(self) -> dict[str, int]:
-        """Return the time in hooks of each measured module, by name."""
+        """Return the time that the hooks of each measured module took, ns, by name."""
         return dict(self._hooks.hook_ns)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one row per span that began, outer spans first. Times are ns, starts are since the Unix epoch."""
         root = self._spans[0]
-        # A step's spans start at the clock's time since its root. Outside steps that may be hours, in which the device's clock
-        # drifts from the host's, and its 32-bit floats become coarse. So each span there starts at the host's time.
+        # The starts of a step's spans are the clock's times since the root's begin. Outside steps, these may be hours.
+        # In hours, the device's clock drifts from the host's, and its 32-bit floats become coarse. So a span outside
+        # steps starts at the host's time.
         rows = [
             {**span.row(span if self._first_id else root, self._clock, self._offset), "is_census": self.is_census}
             for span in self._spans
@@ -285,7 +294,7 @@ class SampledStep:
         return list(rows.values())
 
     def _owner(self) -> int:
-        """Return the id of the span of an operator that this thread calls now."""
+        """Return the id of the span that contains the operator that this thread calls now."""
         thread = threading.get_native_id()
         innermost = self._stacks.get(thread, self._spans[:1])[-1]
         node = torch._C._current_autograd_node()
@@ -307,20 +316,27 @@ class SampledStep:
         if self._counters is not None:
             span.counting = threading.get_native_id(), self._counters.read()
 
-    def _end(self, span: Span) -> None:
-        if self._counters is not None and span.counting and span.counting[0] == threading.get_native_id():
-            span.counted = between(span.counting[1], self._counters.read())
-        span.end = self._clock.mark(), time.perf_counter_ns()
+    def _end(self, *spans: Span) -> None:
+        """End spans at the same time."""
+        thread, end = threading.get_native_id(), (self._clock.mark(), time.perf_counter_ns())
+        counts = self._counters.read() if self._counters is not None else None
+        for span in spans:
+            if self._counters is not None and span.counting and span.counting[0] == thread:
+                span.counted = between(span.counting[1], counts)
+            span.end = end
 
     def _measures(self, module: torch.nn.Module) -> bool:
-        """Return whether the module's call is measured: not in copies, during tracing, or during a capture of the stream."""
+        """Return whether the module's call is measured.
+
+        Calls of copies, calls during tracing and calls during a capture of the stream are not.
+        """
         return id(module) in self._names and self._can_measure()
 
     def _can_measure(self) -> bool:
         return self._is_open and not torch._C._is_tracing() and self._clock.can_mark()
 
     def _describe_around(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
-        """Describe the step and own code by the inputs of the model, which may not be measured itself."""
+        """Describe the step and user code by the inputs of the model, even if the model itself is not measured."""
         if not self._of_all or module is not self._of_all[0][0] or not self._can_measure():
             return
         around: Span | None = self._stacks.get(threading.get_native_id(), self._spans[:1])[-1]
@@ -347,7 +363,7 @@ class SampledStep:
         name = self._names.get(id(module))
         if not self._measures(module) or all(
             span.name != name for span in stack[1:]
-        ):  # the call began while it was not measured
+        ):  # the call began while the module was not measured
             return
         while True:
             span = stack.pop()
@@ -355,7 +371,7 @@ class SampledStep:
             if span.name == name:
                 break
             span.is_failed = span.phase != "recompute"  # the span's own hook did not run
-        # The module raised. Activation recomputation also ends by an exception once it has all it needs.
+        # The module raised an exception. Activation recomputation also ends with one, once it has all tensors it needs.
         if output is None and sys.exc_info()[0] is not None:
             span.is_failed = span.phase != "recompute"
             return
@@ -364,32 +380,43 @@ class SampledStep:
         self._watch_backward(span, outputs)
 
     def _watch_backward(self, span: Span, outputs: list[torch.Tensor]) -> None:
-        """Install hooks where gradients enter the module's part of the graph, and where they leave it."""
-        entries, exits, nodes = boundary(outputs, span.before)
-        span.before = set()
+        """Install hooks where gradients enter the module's part of the graph, and where they leave it.
+
+        The hooks of a module's part are also those of the modules around it, so each node is visited once in a step.
+        """
+        inner, part = span.inner, part_of(outputs, span.before, span.inner)
+        span.before, span.inner = set(), {}
         if self._calls:
-            for node in nodes:
-                self._nodes.setdefault(node, span)  # nested modules ended before, so their nodes are set already
-        if not exits:
+            for node in part.nodes:
+                self._nodes.setdefault(node, span)
+        if not part.has_exits:
             return
-        backward = span.backward = self._new(None, span.name, span.kind, "backward")
-
-        def enter() -> None:
-            self._begin_backward(span)
-
-        def leave() -> None:
-            if backward.begin is not None:
-                self._end(backward)
-
-        for node in entries:
-            self._hooks.before_node(node, enter, span.name, span.kind)
-        for node in exits:
-            self._hooks.after_node(node, leave, span.name, span.kind)
+        span.backward = self._new(None, span.name, span.kind, "backward")
+        around = span.parent
+        while around is not None and around.kind == OWN:
+            around = around.parent
+        if around is not None and around is not self._spans[0]:  # nothing visits the nodes for the step itself
+            around.inner |= dict.fromkeys(part.entries, part)
+        for node in (node for node in part.entries if node not in inner):
+            self._hooks.before_node(node, partial(self._begin_backward, span), span.name, span.kind)
+        for node in part.exits:
+            self._hooks.after_node(node, partial(self._end_backward, span), span.name, span.kind)
 
     def _begin_backward(self, span: Span) -> None:
-        """Begin the backward of a span and of its ancestors, because at a shared node the inner module's hooks come first."""
+        """Begin the backward of a span and its ancestors. At a shared node, the inner module's hooks run first."""
         if span.parent:
             self._begin_backward(span.parent)
         if span.backward and span.backward.begin is None:
             span.backward.tid = threading.get_native_id()
             self._begin(span.backward)
+
+    def _end_backward(self, span: Span) -> None:
+        """End the backward of a span and of its ancestors, until a later node of theirs ends it again."""
+        spans: list[Span] = []
+        around: Span | None = span
+        while around is not None:
+            if around.backward and around.backward.begin is not None:
+                spans.append(around.backward)
+            around = around.parent
+        if spans:
+            self._end(*spans)

@@ -1,1 +1,1 @@
-"""Tables brought up to date, checked and removed; a folder or DuckLake behind one interface."""
+"""Runs on a lake: they update, check and remove tables, in a folder or a DuckLake behind one interface."""

@@ -1,8 +1,8 @@
-"""`tracelake check`: compare every file of a lake with its record. With repair, recompute or quarantine damaged files.
+"""`tracelake check`, which compares every file of a lake with its record, and repairs damaged files on request.
 
-Tables that can be computed from `events` are recomputed. A batch that lost an ingested table is moved to
-`.quarantine/`, with a row in `rejects` for each of its traces. The sensor ingests those of its files that are still in
-the watched folder; other files have to be ingested again by hand.
+The repair recomputes tables that can be computed from `events`. It moves a batch that lost an ingested table to
+`.quarantine/`, and adds a row to `rejects` for each of its traces. The sensor ingests those files of the batch that are
+still in the watched folder. The user has to ingest the other files again.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from pipelines.runs.materialize.per_capture import compute_captures
 from pipelines.runs.materialize.per_trace import SOURCES, compute_traces
 
 _STRAY, _ANALYST, _SECRET = "stray", "analyst", "secret"
-# Text columns and name columns that come from traces. Lakes of older versions store them unmasked.
+# The text columns and name columns that come from traces. Older versions of tracelake stored them unmasked.
 _TEXTS = {MARK: (("metadata", "job", "host"), ("device_name",)), "events": (("args", "extra"), ("name",))}
 
 
@@ -60,8 +60,8 @@ _TEXTS = {MARK: (("metadata", "job", "host"), ("device_name",)), "events": (("ar
 class Fault:
     """A fault in a lake: a damaged or stray file, an outdated analysts' file, or a file with apparent secrets.
 
-    `table`: None if the file belongs to no table. `keys`: the traces (or runs, captures, …) with rows in the file, if
-    recorded. `repaired`: the repair, None if there was none.
+    `table`: None if the file belongs to no table. `keys`: the keys (traces, runs, captures or others) of the file's
+    batch, if recorded. `repaired`: the repair, None without a repair.
     """
 
     path: str
@@ -74,7 +74,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Checked:
-    """The faults, the number of compared files, and the number of files without a digest, which were only read."""
+    """The result of a check: the faults, the number of files, and the number of files that had no digest to compare."""
 
     faults: list[Fault]
     n_files: int
@@ -85,7 +85,7 @@ class Checked:
 def check(lake: Lake, repair: bool = False, on_file: Callable[[str], Any] | None = None) -> Checked:
     """Read every file of the lake and compare it with its record.
 
-    Raises OSError if the lake cannot be read, or cannot be written for a repair.
+    Raise OSError if the lake cannot be read, or cannot be written for a repair.
     """
     checked = _find(lake, on_file or (lambda _: None))
     if repair and checked.faults:
@@ -110,7 +110,7 @@ def _find(lake: Lake, on_file: Callable[[str], Any]) -> Checked:
             on_file(f"{table}/{path.name}")
             n_files += 1
             n_not_recorded += not record.digest
-            # The record is read again, because the file may have been replaced during the check.
+            # Re-read the record, because the file may have been replaced during the check.
             if (damage := _content(con, path, record)) and _record(lake, batch, table) == record:
                 broken[path] = damage
             elif n := _secrets(con, path, lake.is_digest(batch)):
@@ -130,11 +130,11 @@ def _record(lake: Lake, batch: Batch, table: str) -> manifest.Record | None:
 def _content(con: duckdb.DuckDBPyConnection, path: Path, record: manifest.Record | None) -> Broken | None:
     """Compare a file's digest with its record, and return the damage or None.
 
-    Without a recorded digest, read the file through, which checks its page checksums.
+    Without a recorded digest, read the whole file, which checks its page checksums.
     """
     if record is None or not record.digest:
         return _read_through(con, path)
-    return altered(path, record)  # None for a file that was retired during the check
+    return altered(path, record)  # None if retention removed the file during the check
 
 
 def _read_through(con: duckdb.DuckDBPyConnection, path: Path) -> Broken | None:
@@ -151,7 +151,7 @@ def _read_through(con: duckdb.DuckDBPyConnection, path: Path) -> Broken | None:
 
 
 def _secrets(con: duckdb.DuckDBPyConnection, path: Path, is_digest: bool) -> int:
-    """Return the number of rows of a file with values that look like a secret (pipelines/readers/secrets.py)."""
+    """Count the rows of a file with values that look like a secret (pipelines/readers/secrets.py)."""
     texts, names = _masked_columns(con, path, is_digest)
     hidden = [(name, masked(name)) for name in texts] + [(name, masked(name, is_name=True)) for name in names]
     differs = " OR ".join(f"{text} <> {name}" for name, text in hidden)
@@ -162,8 +162,8 @@ def _secrets(con: duckdb.DuckDBPyConnection, path: Path, is_digest: bool) -> int
 def _masked_columns(con: duckdb.DuckDBPyConnection, path: Path, is_digest: bool) -> tuple[Sequence[str], Sequence[str]]:
     """Return the text columns and the name columns of a file in which secrets are masked.
 
-    Both are empty for tables that models compute, because these are computed again from masked inputs. Those of a digest
-    cannot be.
+    Both are empty for tables that models compute, because these tables are recomputed from masked inputs. Tables of a
+    digest cannot be recomputed, so their columns are returned.
     """
     table = table_of(path)
     model = load_catalog().models.get(table)
@@ -183,9 +183,9 @@ def _secret(lake: Lake, path: Path, n: int) -> Fault:
 
 
 def _mask(lake: Lake, path: Path) -> str:
-    """Rewrite a file with masks in place of values that look like secrets."""
+    """Rewrite a file, and mask values that look like secrets."""
     batch, table = Batch(path.stem), table_of(path)
-    # Under the locks of those who replace files, so that none of them puts back what another has removed.
+    # Hold the locks of all processes that replace files, so that none of them restores an unmasked value.
     with lake.compute_lock(), lake.commit_lock(), tempfile.TemporaryDirectory(dir=lake.staging(batch)) as folder:
         staged, record = Path(folder) / path.name, _record(lake, batch, table)
         failures, version = (record.failures, record.version) if record else ((), None)
@@ -199,17 +199,18 @@ def _mask(lake: Lake, path: Path) -> str:
 
 
 def _remove_derived(lake: Lake, batch: Batch, computed: set[str]) -> list[Path]:
-    """Remove what was computed from a batch that has a secret, and return the removed files of the lake.
+    """Remove the tables computed from a batch that has a secret, and return the removed files of the lake.
 
-    They are removed before the batch is masked: if the run is killed in between, the next one still finds the secret.
+    They are removed before the batch is masked. If the run is killed in between, the next run still finds the secret.
     """
-    if lake.is_digest(batch):  # its tables are masked themselves
+    if lake.is_digest(batch):  # the tables of a digest are masked instead
         return []
     removed = []
     with database.connect() as con:
         in_batch = f"SELECT trace_id FROM {parquet_rows(table_file(lake.root, MARK, batch))}"
         traces = {trace_id for (trace_id,) in con.execute(in_batch).fetchall()}
-        for path in table_files(lake.root, CAPTURE_RANKS):  # also older states of captures: their rows are in the files
+        # Include older states of captures, whose rows are still in the files.
+        for path in table_files(lake.root, CAPTURE_RANKS):
             if lake.is_digest(batch_of(path)):
                 continue
             ranks = con.execute(f"SELECT trace_id FROM {parquet_rows(path)}").fetchall()
@@ -226,7 +227,7 @@ def _fault(lake: Lake, fault: Broken) -> Fault:
 
 
 def _repair(lake: Lake, faults: list[Fault]) -> dict[str, str]:
-    """Repair the faults, tables of traces before those of captures, and return each repair by path."""
+    """Repair the faults, and return the repair by path. Repair tables of traces before tables of captures."""
     done: dict[str, str] = {}
     catalog = lake.catalog()
     computed = set(catalog.materialized)
@@ -246,19 +247,21 @@ def _repair(lake: Lake, faults: list[Fault]) -> dict[str, str]:
             done |= {fault.path: "quarantined with its batch" for fault in several}
             continue
         is_digest = lake.is_digest(batch)
-        marks = {CAPTURE_MARK, CAPTURE_RANKS} if is_digest else {CAPTURE_MARK}  # nothing else says a digest's traces
+        # Only capture_ranks records the traces of a digest of captures.
+        marks = {CAPTURE_MARK, CAPTURE_RANKS} if is_digest else {CAPTURE_MARK}
         removed = set(CAPTURE_TABLES) if tables & marks else tables
         lake.take_away(batch, removed, lake.root / QUARANTINE / batch_id)
-        again += [(batch, table) for table in removed & computed]  # nothing of a digest
+        again += [(batch, table) for table in removed & computed]  # _compute skips digests
         repair = "quarantined: a digest cannot be computed again" if is_digest else "computed again"
-        # Of a table that this version does not have, only the file: it was renamed since, or is of a newer version.
+        # A table unknown to this version was renamed since, or is from a newer version. Its file is only quarantined.
         known = computed | set(CAPTURE_TABLES)
         done |= {f.path: repair if f.table in known else "quarantined" for f in several}
-    for path in (Path(fault.path) for fault in faults if fault.table == _SECRET):  # now all other files can be read
+    # Mask secrets last, when all other files are readable.
+    for path in (Path(fault.path) for fault in faults if fault.table == _SECRET):
         if not path.exists():
             done[str(path)] = "quarantined with its batch"
             continue
-        with lake.compute_lock():  # nothing is computed in between
+        with lake.compute_lock():  # so that no table is computed in between
             derived = _remove_derived(lake, batch_of(path), computed) if table_of(path) in SOURCES else []
             done[str(path)] = _mask(lake, path)
         again += [(batch_of(file), table_of(file)) for file in derived if table_of(file) in computed]
@@ -289,7 +292,7 @@ def _set_aside(lake: Lake, path: Path) -> str:
 
 
 def _quarantine_batch(lake: Lake, batch: Batch, faults: list[Fault], lost: set[str]) -> None:
-    """Add rows to `rejects`, then move the whole batch to the quarantine."""
+    """Add rows to `rejects`, and move the whole batch to the quarantine."""
     mark = mark_of(sorted(lost)[0])
     keys = manifest.read_keys(lake.root, batch)
     paths = {**(keys or {}), **_paths(lake, mark, batch, keys or {})}
@@ -301,14 +304,14 @@ def _quarantine_batch(lake: Lake, batch: Batch, faults: list[Fault], lost: set[s
         for key, path in paths.items()
     ]  # fmt: skip
     _reject(lake, rows or [(str(faults[0].path), f"batch {batch.batch_id} was taken out, broken: {files}")])
-    # A file of a trace that was read twice counts as done by its content, not by its trace, and a file of a set always.
+    # Otherwise duplicate files and files of a set would still count as done.
     forget_keys(lake, paths)
     tables = {table_of(path) for path in lake.root.glob(f"*/day={batch.day}/{batch.batch_id}.parquet")} - {REJECTS}
     lake.take_away(batch, tables | lost, lake.root / QUARANTINE / batch.batch_id)
 
 
 def _paths(lake: Lake, mark: str, batch: Batch, keys: Iterable[str]) -> dict[str, str | None]:
-    """Return the path of each trace of a batch, as its file says, or of each set (the folder of its files), as ingestion noted."""
+    """Return the path of each trace of a batch from its file, or the folder of each set as ingestion recorded it."""
     if mark != MARK:
         folders = {key: path.parent for path, outcome in settled(lake).items() for key in outcome.trace_ids}
         return {key: path_text(folders[key]) for key in keys if key in folders}

@@ -1,9 +1,9 @@
-"""Reduction of old traces to digests (pipelines/lake/retain/digest_files.py): `tracelake retention --keep digest`.
+"""The reduction of old traces to digests, for `tracelake retention --keep digest` (see lake/retain/digest_files.py).
 
-A capture is reduced when all of its traces are old enough and in batches that can be reduced. First its tables are
-committed as those of a digest, so that no trace joins the capture any more; then a batch with the digests of its traces
-replaces theirs, as in compaction. Readers may have the old files open, so they are deleted `grace` later. The next run
-completes what a killed run leaves behind.
+A capture is reduced when all of its traces are old enough and in batches that can be reduced. First, its tables are
+committed as tables of a digest, so that no further trace joins the capture. Then a batch with the digests of its traces
+replaces their batches, as in compaction. Readers may have the old files open, so the files are deleted `grace` later.
+If a run is killed, the next run completes its work.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pipelines.models.catalog import Catalog
 from pipelines.runs.materialize.per_capture import Part
 from pipelines.runs.materialize.run_order import materialize_all
 
-_AT_ONCE = 500  # captures of which one batch has the digests
+_AT_ONCE = 500  # maximum number of captures whose digests one batch contains
 
 
 def reduce_old(
@@ -46,12 +46,15 @@ def reduce_old(
 ) -> list[Retirement]:
     """Keep only digests of traces ingested more than `older_than_days` days ago, and delete batches hidden `grace` ago.
 
-    Return, by `state`: the batches that digests replace (due in a dry run, else reduced), old ones that stay whole
-    (damaged: a file; incomplete: a table of the digest lacks a trace of it, or of a batch with which it shares a
-    capture; changed: written since, so the next run reduces it), and those whose files are hidden, or removed after
-    `grace`. Tables that a digest needs are computed first. A trace stays whole as long as another rank of its capture
-    is younger, or in a damaged batch. Raises ValueError for less than one day or a negative grace, and what
-    materialize_all raises.
+    The tables that a digest needs are computed first. A trace is not reduced while another rank of its capture is
+    younger or in a damaged batch.
+
+    Return the affected batches. Their `state` is one of: due (a digest would replace the batch, in a dry run), reduced
+    (a digest replaced it), damaged (it has a damaged file and is not reduced), incomplete (a table of the digest does
+    not contain one of its traces, or a trace of a batch with which it shares a capture), changed (it was written in the
+    meantime, so the next run reduces it), hidden, and removed (after `grace`).
+
+    Raise ValueError for less than one day or a negative grace. Raise the errors of materialize_all.
     """
     if older_than_days < 1 or grace < timedelta(0):
         raise ValueError(f"keep at least 1 day and a grace of at least 0, not {older_than_days} days and {grace}")
@@ -62,7 +65,7 @@ def reduce_old(
         return [*(_described(lake, entry, "due") for entry in due), *damaged]
     with lake.retention_lock():
         undo_merges(lake)
-        removed = remove_ended(lake, now, grace)  # first, because digests need room on the disk
+        removed = remove_ended(lake, now, grace)  # first, because digests need free disk space
         due, captures, done = _due(lake, before, with_checksums=True)
         batches = frozenset(entry.batch for entry in due)
         if due:
@@ -84,10 +87,11 @@ def reduce_old(
 
 
 def _due(lake: Lake, before: str, with_checksums: bool) -> tuple[list[Entry], list[str], list[Retirement]]:
-    """Return the whole batches of traces to reduce, the captures of which no digest is kept yet, and the damaged batches.
+    """Return the batches to reduce, their captures without a digest, and the damaged batches.
 
-    Batches are from before `before` (time_in_id), oldest first. The captures of those to reduce have no trace in a younger
-    or damaged batch. `with_checksums`: a file may also be damaged if its size is right, so all files are read.
+    All batches are older than `before` (time_in_id), oldest first. The captures of batches to reduce have no trace in a
+    younger or damaged batch. `with_checksums`: also detect damage that does not change a file's size, by reading all
+    files.
     """
     entries, digests = look(lake.root).entries, {batch for batch in lake.batches() if lake.is_digest(batch)}
     old = {batch for batch in lake.batches() if batch.batch_id < before} - digests
@@ -101,7 +105,7 @@ def _due(lake: Lake, before: str, with_checksums: bool) -> tuple[list[Entry], li
         for name, capture in captures.items()
     }
     while young := {batch for of_capture in batches.values() if not of_capture <= old for batch in of_capture & old}:
-        old -= young  # which may leave a trace of another capture whole
+        old -= young  # then another capture may have a batch that is not reduced
     due = [name for name, of_capture in sorted(batches.items()) if of_capture <= old and not captures[name].is_digest]
     whole = [_described(lake, entries[batch.batch_id], "damaged") for batch in sorted(damaged)]
     return [entries[batch.batch_id] for batch in sorted(old)], due, whole
@@ -112,7 +116,7 @@ def _described(lake: Lake, entry: Entry, state: str) -> Retirement:
 
 
 def _reduce_captures(lake: Lake, captures: Sequence[str]) -> None:
-    """Commit the tables of captures as those of a digest, in a new batch."""
+    """Commit the tables of captures as tables of a digest, in a new batch."""
     batch = lake.new_batch()
     folder = lake.staging(batch)
     try:
@@ -124,9 +128,10 @@ def _reduce_captures(lake: Lake, captures: Sequence[str]) -> None:
 
 
 def _hide_old_states(lake: Lake) -> None:
-    """Hide the batches of captures that have the newest state of none: newer ones have it, or a digest.
+    """Hide the batches of captures that do not have the newest state of any capture.
 
-    That a capture is gone is a state, too. Without it, older rows of the capture would count again.
+    A row which states that a capture no longer exists is also a state. Without this row, older rows of the capture
+    would count again.
     """
     batches = lake.batches(CAPTURE_MARK)
     digests = [batch for batch in batches if lake.is_digest(batch)]
@@ -144,10 +149,10 @@ def _hide_old_states(lake: Lake) -> None:
 def _ready(
     lake: Lake, batches: frozenset[Batch], due: Sequence[str]
 ) -> tuple[list[str], list[Entry], list[list[Entry]]]:
-    """Return the captures of `due` to be reduced, the batches that stay whole, and those to be reduced, by day.
+    """Return the captures of `due` to reduce, the batches that are not reduced, and the batches to reduce by day.
 
-    A batch stays whole if it lacks a trace in a table of a digest, or shares a capture with a batch that stays whole.
-    Its captures stay, too, because the tables of a reduced capture are never computed again.
+    A batch is not reduced if one of its traces is missing from a table of a digest, or if it shares a capture with a
+    batch that is not reduced. Nor are its captures, because the tables of a reduced capture are never recomputed.
     """
     catalog, batches_of_captures = lake.catalog(), {}
     for name, capture in lake_captures(lake, with_roles=False).items():
@@ -158,7 +163,7 @@ def _ready(
     while more := {
         name for names in batches_of_captures.values() if names & whole for name in names & entries.keys() - whole
     }:
-        whole |= more  # which may keep a batch of another capture whole
+        whole |= more  # then other captures may have a batch that is not reduced
     by_day = defaultdict(list)
     for name in entries.keys() - whole:
         by_day[entries[name].batch.day].append(entries[name])
@@ -168,5 +173,5 @@ def _ready(
 
 
 def _is_current(entry: Entry, catalog: Catalog) -> bool:
-    """Return whether a batch has all tables of a digest, of this version."""
+    """Return whether a batch has this version of all tables of a digest."""
     return all(entry.kind.versions.get(table) == catalog.version(table) for table in OF_TRACES)

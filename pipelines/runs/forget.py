@@ -1,8 +1,8 @@
-"""Removal of one trace from a lake: hidden immediately, then deleted from every file of its batch.
+"""The removal of one trace from a lake. It is hidden immediately, and then deleted from every file of its batch.
 
-Its row is first removed from the batch's `traces` file, atomically, which hides the trace in every table. A notice in
-the catalog exists until the end, so the next run completes a removal that was killed, also if compaction has merged the
-batch, or retention has removed it, in the meantime.
+Its row is first removed from the batch's `traces` file, atomically, which hides the trace in every table. The catalog
+keeps a notice until the removal is complete, so the next run finishes a removal that was killed. This also works if
+compaction merged the batch or retention removed it in the meantime.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 class NoSuchTrace(TracelakeError):
-    """A text that is a prefix of no trace id of the lake (a folder or an address), or of several. The message says which."""
+    """A prefix that does not match exactly one trace id of the lake. The message names the matching ids."""
 
     def __init__(self, message: str, lake: str | Path) -> None:
         lists = f"tracelake sql 'SELECT trace_id, path FROM traces' --lake {shlex.quote(str(lake))}"
@@ -57,7 +57,7 @@ class NoSuchTrace(TracelakeError):
 
 @dataclass(frozen=True)
 class Forgotten:
-    """A removed trace: its source file, and its number of rows in all per-trace tables."""
+    """A removed trace, with its source file and its number of rows in all per-trace tables."""
 
     trace_id: str
     batch_id: str
@@ -71,15 +71,15 @@ def forget(
 ) -> Forgotten:
     """Remove the one trace whose id starts with `beginning`, and recompute its captures.
 
-    Its content may be ingested again, unless `for_good`. Removals that earlier runs did not finish are completed, too.
-    The trace is hidden immediately. If another process is computing tables that contain its rows, wait for it and
-    report that through `on_step(text)`. Raises NoSuchTrace, BrokenFiles (the trace stays hidden, and the next run
-    removes its rows), or OSError if the lake cannot be written.
+    Its content may be ingested again, unless `for_good`. Also complete the removals that earlier runs did not finish.
+    The trace is hidden immediately. If another process is computing tables that contain its rows, wait for the process
+    and report that through `on_step(text)`. Raise NoSuchTrace, or OSError if the lake cannot be written. If BrokenFiles
+    is raised, the trace stays hidden, and the next run removes its rows.
     """
     trace = _find(lake, beginning, for_good)
     _keep_id(lake, trace)
     keep_notice(lake, _name(trace), [], forgetting=asdict(trace))
-    with lake.retention_lock():  # no batch is merged or removed while it is held
+    with lake.retention_lock():  # while this lock is held, no batch is merged or removed
         n_rows = {trace.trace_id: _remove(lake, trace, on_step) for trace in begun(lake)}
     if tables := [table for table in CAPTURE_TABLES if table_files(lake.root, table)]:
         materialize_captures(lake, tables, on_step=on_step)
@@ -108,7 +108,8 @@ def _find(lake: Lake, id_prefix: str, for_good: bool) -> Forgotten:
 def _keep_id(lake: Lake, trace: Forgotten) -> None:
     """If a capture is named after the trace, write a notice so that its other traces keep its id.
 
-    A notice about a group's first capture also keeps other captures from getting its id, even if none of its traces remains.
+    A notice about a group's first capture also prevents other captures from getting its id, even if no trace of it
+    remains.
     """
     folders = None if trace.path is None else [folder_of(trace.path)]
     for name, capture in lake_captures(lake, with_roles=False, folders=folders).items():
@@ -117,11 +118,12 @@ def _keep_id(lake: Lake, trace: Forgotten) -> None:
             continue
         first, group_id = min(map(ingested, members.values())), members[trace.trace_id].group_id
         first_of_group = min(first, removed_firsts(lake).get(group_id, first)) if name == group_id else first
-        # A digest is deleted with any of its traces.
+        # If any trace of a digest is forgotten, the whole digest is deleted.
         others = [ingested(t) for t in members.values() if t.trace_id != trace.trace_id and not capture.is_digest]
         firsts = {name: first_of_group} if name == group_id else {}
         if trace.trace_id in (first[1], first_of_group[1]) if others else firsts:
-            kept = {trace_id: name for _, trace_id in others}  # all, because a better file may supersede any of them
+            # All traces, because a better trace may supersede any of them.
+            kept = {trace_id: name for _, trace_id in others}
             keep_notice(lake, f"{FIRST}{name}", [], firsts=firsts, kept=kept)
 
 
@@ -134,11 +136,11 @@ def _remove(lake: Lake, trace: Forgotten, on_step: Callable[[str], Any]) -> int:
         _need_intact(lake, batch, {MARK})
         _rewrite(lake, MARK, batch, trace.trace_id)
     publish(lake)
-    # A process that is computing the batch would otherwise commit tables with the trace's rows again.
+    # Otherwise, a process that is computing the batch could commit tables with the trace's rows again.
     with lake.compute_lock(lambda: on_step("another process computes tables, waiting")):
         _need_intact(lake, batch)
         n_rows = _remove_rows(lake, batch, trace.trace_id)
-    for source in sources_of(lake, batch):  # batches that were merged into this one and not deleted yet
+    for source in sources_of(lake, batch):  # batches that were merged into this batch and not deleted yet
         _rewrite(lake, MARK, source, trace.trace_id)
         _remove_rows(lake, source, trace.trace_id)
     for other in _with_events(lake, trace.trace_id) - {batch, lake.known_traces().get(trace.trace_id)}:
@@ -147,17 +149,16 @@ def _remove(lake: Lake, trace: Forgotten, on_step: Callable[[str], Any]) -> int:
     n_rows += _remove_counters(lake, trace.trace_id)
     shutil.rmtree(lake.root / OVERLAYS / f"day={batch.day}" / trace.trace_id, ignore_errors=True)
     if not trace.for_good:
-        forget_keys(
-            lake, [trace.trace_id]
-        )  # a file that was read twice counts as done, whether its trace is there or not
+        forget_keys(lake, [trace.trace_id])  # otherwise, a duplicate file would count as done
     drop_notice(lake, _name(trace))
     return n_rows
 
 
 def _with_events(lake: Lake, trace_id: str) -> set[Batch]:
-    """Return the batches with events of a trace. Besides its own, those of processes that read its file at the same time.
+    """Return the batches with events of a trace.
 
-    Their rows are in no view, because only one batch has the trace's marker.
+    Other processes may have read the trace's file concurrently, and their batches also have its events. No view shows
+    these rows, because only one batch has the trace's marker.
     """
     files = lake.intact_files("events")
     if not files:
@@ -168,15 +169,15 @@ def _with_events(lake: Lake, trace_id: str) -> set[Batch]:
 
 
 def _need_intact(lake: Lake, batch: Batch, tables: Set[str] | None = None) -> None:
-    """Raise BrokenFiles for a file without the bytes that were written: rewritten, it would have a valid checksum."""
+    """Raise BrokenFiles for a file whose bytes have changed, because a rewritten file would have a valid checksum."""
     if broken := lake.altered([batch], tables):
         raise BrokenFiles(broken)
 
 
 def _batch_of(lake: Lake, trace: Forgotten) -> Batch:
-    """Return the batch of a trace to be removed: its own, or the one that its own was merged into.
+    """Return the batch of a trace to be removed, or the batch that its batch was merged into.
 
-    If the trace was ingested again after a removal that was killed had hidden it, the later batch keeps it.
+    If the trace was ingested again after a killed removal had hidden it, keep the trace in the later batch.
     """
     batch = lake.known_traces().get(trace.trace_id, Batch(trace.batch_id))
     if batch.batch_id == trace.batch_id:
@@ -198,7 +199,7 @@ def _remove_rows(lake: Lake, batch: Batch, trace_id: str) -> int:
 
 
 def _remove_counters(lake: Lake, trace_id: str) -> int:
-    """Remove the hardware counters that were in a trace, unless it was ingested again. Return their number.
+    """Remove the hardware counters that came with a trace, unless it was ingested again. Return their number.
 
     The marker comes last, so the next run completes a removal that was killed.
     """
@@ -213,7 +214,7 @@ def _remove_counters(lake: Lake, trace_id: str) -> int:
 
 
 def _rewrite(lake: Lake, table: str, batch: Batch, trace_id: str) -> int:
-    """Replace a table's file, if there is one, by a file without a trace. Return the trace's number of rows in the old file."""
+    """Rewrite a table's file, if it exists, without a trace. Return the trace's number of rows in the old file."""
     source, log = table_file(lake.root, table, batch), manifest.read(lake.root, batch)
     if not source.exists():
         return 0
@@ -242,7 +243,7 @@ def _rewrite(lake: Lake, table: str, batch: Batch, trace_id: str) -> int:
 
 
 def _without(source: Path, trace_id: str) -> Iterator[pa.Table]:
-    """Yield the row groups without a trace's rows. Those of other traces are unchanged."""
+    """Yield the row groups without the rows of a trace. Row groups of other traces are unchanged."""
     import pyarrow.compute as pc
 
     for group in row_groups(source):

@@ -1,4 +1,4 @@
-"""The traces that tables of a lake lack because a model failed on them, for both kinds of lake."""
+"""The traces missing from tables because a model failed on them, for both kinds of lake."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pipelines.runs.store import open_store
 
 
 def left_out_at(address: str, tables: Iterable[str] | None = None) -> list[LeftOut]:
-    """Return the traces that these tables (by default all) currently lack in the lake at an address.
+    """Return the traces that are currently missing from these tables (by default all) of the lake at an address.
 
-    A table of captures lacks the traces that its source tables lack. Raises StoreError, and BrokenFiles for a lake that
-    has lost its marker files.
+    A trace that is missing from a source table of captures is also missing from the table of captures. Raise
+    StoreError, or BrokenFiles for a lake that has lost its marker files.
     """
     catalog = load_catalog()
     requested = [*catalog.materialized, *catalog.of_captures] if tables is None else list(tables)

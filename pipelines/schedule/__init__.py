@@ -2,8 +2,8 @@
 
     from pipelines.schedule import PipelinePlan, PipelineTask, SWPipeline, TaskSchedule
 
-The package imports torch and the standard library only. Plans can be written and checked without torch, because names that
-need it are imported on first use.
+The package imports only torch and the standard library. Plans can be written and checked without torch, because names
+that need torch are imported on first use.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.schedule.errors import PipelineError, PipelineTimeout, PlanError, PlanWarning
 
-# Functions that share their module's name are imported now, because importing the module later would replace the function
-# with the module. None of them needs torch.
+# Functions that share their module's name are imported here, because importing the module later would replace the
+# function with the module. These functions do not need torch.
 from pipelines.schedule.pictures.gantt import gantt, write_gantt
 from pipelines.schedule.plan.checked_plan import CheckedPlan
 from pipelines.schedule.plan.plan import DeclaredIO, IterContext, PipelinePlan, PipelineTask, TaskRef, TaskSchedule

@@ -9,7 +9,7 @@ class Problem(str):
     """One fault of a plan: a sentence, and its location."""
 
     key: str
-    """The wrong setting or list of dependencies. Empty if the fault is in neither."""
+    """The name of the wrong setting or list of dependencies, empty if neither is at fault."""
     task: str
     deps: tuple[tuple[str, str], ...]
     """The dependencies at fault, each (task, depends_on)."""
@@ -22,7 +22,7 @@ class Problem(str):
 
 
 class PlanError(ValueError):
-    """Error: a plan cannot run. `problems` contains one sentence per fault, with its location. The message lists all."""
+    """A plan cannot run. `problems` contains one sentence per fault, with its location. The message lists all."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("this plan cannot run:\n" + "\n".join(f"- {p}" for p in problems))
@@ -33,11 +33,11 @@ class PlanError(ValueError):
 
 
 class PlanWarning(UserWarning):
-    """Warning: a plan runs but probably not as intended."""
+    """A plan can run, but probably not as intended."""
 
 
 class PipelineError(RuntimeError):
-    """Error: a run stopped at `task` and `iteration`. They are None if the failure belongs to no task (or iteration)."""
+    """A run stopped at `task` and `iteration`, each None if the failure does not belong to a task or iteration."""
 
     def __init__(self, message: str, task: str | None = None, iteration: int | None = None) -> None:
         super().__init__(message)
@@ -49,4 +49,4 @@ class PipelineError(RuntimeError):
 
 
 class PipelineTimeout(PipelineError):
-    """Error: a wait took longer than its limit."""
+    """A wait took longer than its limit."""

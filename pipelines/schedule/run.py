@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(settings: Settings, options: argparse.Namespace, comparison: Comparison | None = None) -> None:
-    """Measure one engine and write its folder, with its part of the comparison."""
+    """Measure one engine and write its folder, including its rows of the comparison."""
     run_id = comparison.run_ids[settings.engine] if comparison else _run_id(settings.plan.name, settings.engine)
     folder = open_folder(options.out, run_id)
     trace = folder / TRACE_FILE if options.trace else None
@@ -78,7 +78,7 @@ def _run(settings: Settings, options: argparse.Namespace, comparison: Comparison
 
 
 def _compare(settings: Settings, options: argparse.Namespace) -> None:
-    """Compare the engines, then measure each of them in a run of its own."""
+    """Compare the engines, then measure each of them in a separate run."""
     engines = list(dict.fromkeys(options.compare or ENGINES))
     run_ids = {engine: _run_id(settings.plan.name, engine) for engine in engines}
     periods = periods_in_turn(settings, engines, options.rounds)
@@ -178,7 +178,7 @@ def _settings(parser: argparse.ArgumentParser, options: argparse.Namespace) -> S
 
 
 def _device(parser: argparse.ArgumentParser, device: str) -> str:
-    """Return the device: cuda:N, cpu or simulated. End with an error if a needed package is missing."""
+    """Return the device: cuda:N, cpu or simulated. Exit with an error if a required package is missing."""
     _need(parser, "pyarrow", "or pyarrow alone: it writes the run's tables")
     if device != "simulated":
         _need(parser, "torch", "or use --device simulated, which needs no torch")
@@ -208,7 +208,10 @@ def _list() -> None:
 
 
 def _until_nobody_reads(run: Callable[[], int]) -> int:
-    """Call `run` and return its status. If the reader of stdout stops early (`| head -1`), exit by SIGPIPE, as Unix tools do."""
+    """Call `run` and return its status.
+
+    If the reader of stdout stops early (`| head -1`), exit by SIGPIPE, as Unix tools do.
+    """
     try:
         try:
             return run()

@@ -51,7 +51,7 @@ _PROGRAMS = {
 
 @dataclass(slots=True)
 class PathTruth:
-    """A critical path of the default profile: its length, and its parts by label of `longest`, ns."""
+    """A critical path of the default profile, with its length and its parts by label (see longest.py), in ns."""
 
     length_ns: int
     bound_by: dict[str, int]
@@ -133,8 +133,8 @@ class _Rank:
 def write_capture(spec: CaptureSpec, folder: FilePath | str, changes: Changes | None = None) -> Capture:
     """Write one trace file per rank into `folder` (created if missing). Return the capture with its known answers.
 
-    `changes`: factors of durations, in an otherwise equal run. The same spec yields the same bytes. Memory does not depend on
-    the number of steps. Raise OSError if a file cannot be written.
+    `changes`: factors of durations, in an otherwise equal run. The same spec yields the same bytes. Memory does not
+    depend on the number of steps. Raise OSError if a file cannot be written.
     """
     folder = FilePath(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -147,7 +147,7 @@ def write_capture(spec: CaptureSpec, folder: FilePath | str, changes: Changes | 
 
 
 def steps_for(spec: CaptureSpec, n_bytes: int) -> int:
-    """Return the number of steps for a file of about `n_bytes` per rank (before gzip), from trials with one and two steps."""
+    """Return the number of steps for a file of about `n_bytes` per rank before gzip, from trials of 1 and 2 steps."""
     with TemporaryDirectory() as folder:
         sizes = []
         for steps in (1, 2):
@@ -237,7 +237,10 @@ def _resume(program: Generator[Pending, int, None], end_ns: int) -> Pending | No
 
 
 def _meet(spec: CaptureSpec, ranks: Sequence[_Rank], pending: Sequence[Pending], rng: Random) -> list[int]:
-    """Return the end of one collective on each of its ranks, true ns: last arrival + transfer + a skew per rank."""
+    """Return the end of one collective on each of its ranks, true ns.
+
+    It is last arrival + transfer + the rank's skew.
+    """
     grid = ranks[0].machine.grid
     last = max(p.start_ns for p in pending)
     culprit = next(i for i, p in enumerate(pending) if p.start_ns == last)

@@ -1,4 +1,4 @@
-"""Changed durations of a capture that is run again, with the same program and the same draws.
+"""Changed durations for another run of a capture, with the same program and the same random numbers.
 
 The second run is the truth for what-if, with the same targets and rules (`tracelake what-if --help`).
 """
@@ -15,12 +15,14 @@ from functools import cached_property
 class Changes:
     """Factors of durations by target, 0 or more. A target is a glob (`*`, `?`) over names, or one of:
 
-    cpu: the self time of operators and calls; host_gap: host time outside operators; host: both; class:COMPUTATION,
-    class:COMMUNICATION, class:MEMORY: GPU work of that class.
+    - cpu: the self time of operators and calls.
+    - host_gap: host time outside operators.
+    - host: both.
+    - class:COMPUTATION, class:COMMUNICATION, class:MEMORY: GPU work of that class.
 
     The name of an operator or a call changes its self time, the name of a GPU activity its duration. The name of an
-    annotation or a Python frame changes the host time inside it and outside operators. Launch latencies, gaps of streams and
-    the time that waiting calls take to return do not change.
+    annotation or a Python frame changes the host time inside it and outside operators. Launch latencies, gaps of
+    streams and the time that waiting calls take to return do not change.
     """
 
     factors: Mapping[str, float] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """Process groups of a synthetic job, and Kineto's description of them.
 
-Ranks are numbered as in Megatron-LM: neighbours are a tensor-parallel group, the same position in the next group is the
-next replica of the data, and pipeline stages follow one another.
+Ranks are numbered as in Megatron-LM. Neighbouring ranks form a tensor-parallel group. Ranks at the same position in the
+tensor-parallel groups of a stage are data-parallel replicas. Pipeline stages follow one another.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Group:
 
 @dataclass(frozen=True)
 class RankGroups:
-    """Groups of one rank. `before` and `after` connect it with the neighbouring stages. None at the ends."""
+    """Groups of one rank. `before`, `after`: groups with a rank of the neighbouring stage, None at the ends."""
 
     world: Group
     tensor: Group

@@ -1,4 +1,4 @@
-"""Writer of Kineto's trace events as text from templates, one line each, in any number without json.dumps.
+"""Writer of Kineto's trace events as text from templates, one line each, without json.dumps.
 
 Input times are true nanoseconds since the capture's start. The clock formats them as Kineto does.
 """
@@ -22,8 +22,8 @@ DEVICE_STREAMS = 100
 class Clock:
     """Clock of a rank, which formats times.
 
-    fractional: write microseconds with three decimals since BASE_NS (new Kineto). Otherwise write whole microseconds since
-    the Unix epoch (old Kineto), and every time must be a multiple of 1000 ns. offset_ns is added to true time.
+    fractional: write microseconds with three decimals since BASE_NS (new Kineto). Otherwise write whole microseconds
+    since the Unix epoch (old Kineto), and every time must be a multiple of 1000 ns. offset_ns is added to true time.
     """
 
     fractional: bool = True
@@ -66,7 +66,10 @@ class Rows:
         self.n_events += 1
 
     def slot(self) -> int:
-        """Reserve a line for an event of unknown duration, so that parents come before their children. Return its index."""
+        """Reserve a line for an event of unknown duration, so that parents come before their children.
+
+        Return its index.
+        """
         self.add("")
         return len(self._lines) - 1
 

@@ -1,7 +1,8 @@
 """The path into a node, computed while the machine runs. No graph is kept, so memory does not grow with the capture.
 
-When the simulator creates a node, it knows the node that bound it. So the path into the new node is the path into the binding
-node plus the time since then, with its parts by label. It is as long as the time since the window's first node.
+When the simulator creates a node, it knows the node that determined its time. The path into the new node is the path
+into that node plus the time since then, with its parts by label. It is as long as the time since the window's first
+node.
 """
 
 from __future__ import annotations
@@ -53,5 +54,5 @@ ZERO = Path()
 
 
 def longest(*paths: Path) -> Path:
-    """Return the longest of the paths, the first of equal ones."""
+    """Return the longest path, or the first of several longest paths."""
     return max(paths, key=lambda path: path.length)

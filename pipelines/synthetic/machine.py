@@ -1,8 +1,8 @@
 """A small discrete-event simulator of one rank: CPU threads that hand over to each other, in-order streams, events.
 
-It writes every event with the times of such a machine. While it runs, it records the real cause of each wait and the path of
-the `default` profile (rules: the package's docstring). Every duration passed in is ns and a multiple of the clock's grid. The
-same program may be run again with some durations changed.
+It writes every event with the times of such a machine. While it runs, it records the real cause of each wait and the
+path of the `default` profile (rules: the package's docstring). Every duration passed in is ns and a multiple of the
+clock's grid. The same program may be run again with some durations changed.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ class Machine:
     ) -> None:
         """Create a machine that writes to `rows`.
 
-        gap_ns: time from the end of a stream's (or event's) work to the next start. wake_ns: time from the end of awaited work
-        to the return of the waiting call. grid_ns: minimum distance of two CPU events, None for the clock's grid. changes:
-        factors of durations, by target. queue_limit: launches in a stream's queue before the next launch blocks, None for no
-        limit.
+        gap_ns: time from the end of a stream's (or event's) work to the next start. wake_ns: time from the end of
+        awaited work to the return of the waiting call. grid_ns: minimum distance of two CPU events, None for the
+        clock's grid. changes: factors of durations, by target. queue_limit: launches in a stream's queue before the
+        next launch blocks, None for no limit.
         """
         self.changes = changes or Changes()
         self.queue_limit = queue_limit
@@ -86,7 +86,7 @@ class Machine:
     # CPU side ---------------------------------------------------------------------------------------------------
 
     def advance(self, ns: int) -> None:
-        """Let CPU time pass, of the open operator or else of the open annotations and frames."""
+        """Advance the CPU time by `ns`, which count for the open operator, else for the open annotations and frames."""
         names = [opened.name for opened in self._stack]
         self.now += self.changes.of_host(ns, names, self._depth > 0, self.grid)
 
@@ -140,7 +140,10 @@ class Machine:
         self.now += self.grid
 
     def on_thread(self, tid: int) -> None:
-        """Continue on another thread. Only possible between operators, because threads hand over and do not overlap."""
+        """Continue on another thread, which is only possible between operators.
+
+        These threads do not overlap in time.
+        """
         if self._depth:
             raise ValueError("a thread can only be left between operators")
         self.tid = tid
@@ -149,8 +152,8 @@ class Machine:
     def beside(self, tid: int) -> Iterator[None]:
         """Run the block on another thread, concurrently with the current thread.
 
-        The other thread starts where it ended last (or now). The current thread then continues from its old time. The threads
-        must not share streams.
+        The other thread starts where it ended last (or now). The current thread then continues from its old time. The
+        threads must not share streams.
         """
         state = self.now, self.tid, self._stack, self._annotations, self._depth, self.cpu_path, self._cpu_at
         self.now = self.ended[tid][0] if tid in self.ended else self.now
@@ -160,7 +163,7 @@ class Machine:
         self.now, self.tid, self._stack, self._annotations, self._depth, self.cpu_path, self._cpu_at = state
 
     def wait_for(self, tids: list[int], wake_ns: int) -> None:
-        """Wait until other threads have done their work and `wake_ns` has passed, unless that is over already."""
+        """Wait until `wake_ns` after the end of other threads' work, unless that time has already passed."""
         last, path = max((self.ended[tid] for tid in tids), key=lambda end: end[0])
         if last + wake_ns > self.now:
             self.now, self.cpu_path, self._cpu_at = last + wake_ns, path, last
@@ -230,7 +233,10 @@ class Machine:
         return self.streams.setdefault(number, Stream())
 
     def launch(self, work: Work, stream: int, duration_ns: int, call_ns: int = 5000, latency_ns: int = 6000) -> Done:
-        """Launch `work`. It starts latency_ns after the call's start, or later when stream and events allow."""
+        """Launch `work`.
+
+        It starts latency_ns after the call's start, or later if the stream or awaited events require it.
+        """
         pending = self.launch_open(work, stream, call_ns, latency_ns)
         return self.finish(
             pending, pending.start_ns + self.changes.of_work(duration_ns, work.name, work.kind, self.grid)
@@ -263,7 +269,7 @@ class Machine:
         return Pending(work, stream, start, path, external, corr)
 
     def _start(self, queue: Stream, call_ns: int, call_path: Path, latency_ns: int) -> tuple[int, Path]:
-        """Return the start of work, ns, and the path into it: the path into the binding node, plus the time since then."""
+        """Return the start of work in ns, and the path into it (through the node that determines the start)."""
         causes = []
         if queue.last:
             causes.append((queue.last.end_ns + self.gap_ns, "kernel", queue.last.path, GAP, queue.last.end_ns))
@@ -324,7 +330,7 @@ class Machine:
         self._sync("cudaEventSynchronize", "Event Sync", -1, _SYNC_CALL_NS, sources, self._wait_args(event))
 
     def poll(self, event: Event, call_ns: int = 1500, gap_ns: int = 1000) -> None:
-        """Poll cudaEventQuery until the event's work has ended (`while not event.query(): pass`), with Python in between."""
+        """Poll cudaEventQuery until the event's work has ended (`while not event.query()`), with Python in between."""
         done = event.source
         waits = bool(done and done.end_ns > self.now)
         while done and done.end_ns > self.now:  # no nodes, because the loop's work while it waits is not on the path

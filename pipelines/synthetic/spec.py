@@ -40,7 +40,8 @@ class CaptureSpec:
         plant: the cause, for `planted` (planted.PLANTS).
         graph_origin: origin of an inference_graph in the trace, before its first token: none, the warm_up that ran the same
             operators, their stream capture, or both.
-        tensor, pipeline: ranks of a tensor-parallel group (neighbours: a node), and pipeline stages, for `parallel`.
+        tensor, pipeline: number of ranks in a tensor-parallel group (neighbouring ranks, a node), and number of
+            pipeline stages, for `parallel`.
         queue_limit: launches in a stream's queue before the next launch blocks, or None for no limit.
         watchdog: whether a separate thread polls events without waiting, for `polling`.
         launch_jitter: maximum relative deviation of launch latencies from their mean, 0 to 1.

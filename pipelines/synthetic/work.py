@@ -70,11 +70,11 @@ class Pending:
 class MachineTruth:
     """The simulator's truth about one rank.
 
-    started_by: number of GPU activities by the real cause of their start: `launch`, `kernel` (the previous one on the
-    stream) or `wait` (an event). rule: the same by the edge that the path's rule assigns to their waiting time.
-    blocked_syncs: blocking calls that waited. idle_syncs: blocking calls that found the GPU's work already done (their time
-    stays CPU time). blocked_launches: launches that found their stream's queue full, and calls of cudaFree that waited.
-    blocked_polls: polling loops that waited.
+    started_by: number of GPU activities by the real cause of their start: `launch`, `kernel` (the previous activity on
+    the stream) or `wait` (an event). rule: number of GPU activities by the edge that the path's rule assigns to their
+    waiting time. blocked_syncs: blocking calls that waited. idle_syncs: blocking calls after the end of the GPU's work
+    (their time stays CPU time). blocked_launches: launches that waited for a full queue of their stream, and cudaFree
+    calls that waited. blocked_polls: polling loops that waited.
     """
 
     path: Path = ZERO

@@ -1,7 +1,7 @@
 -- One row: a window of a trace as requested, before it is known which events ran in it (critical_path_windows).
 -- How: without an annotation, the whole trace. With an annotation, from the first to the last requested instance.
--- PyTorch's profiler synchronizes the device when it starts (Kineto, synchronizeGpuDevice). If working threads do only
--- that before the first profiler step, a window that the path covers begins with the step.
+-- PyTorch's profiler synchronizes the device when it starts (Kineto, synchronizeGpuDevice). If working threads only
+-- synchronize before the first profiler step, a window with a covering path begins with the step.
 WITH asked AS (
     SELECT w.*, p.trace_profile_id, p.instances_on_cpu, p.covers_window
     FROM window_requests AS w
@@ -86,7 +86,7 @@ whole_traces AS (
 timed AS (
     SELECT
         w.trace_id, w.window_id, w.first_step_ns, l.start_ns, l.start_ns + l.duration_ns AS end_ns,
-        -- Not cuda_sync rows, which record what calls wait for.
+        -- Excludes cuda_sync rows, because they record the waits of calls.
         l.side = 'gpu' OR r.is_working AND NOT l.waits_for_device AND NOT l.is_frame AS is_work
     FROM whole_traces AS w
     JOIN _loaded_events AS l ON l.trace_profile_id = w.trace_profile_id

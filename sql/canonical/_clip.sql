@@ -1,10 +1,10 @@
 -- One row: an event that takes part in the critical path of a window.
 -- How: CPU events that start in the window, and GPU work and waits whose launch starts in it. If the path covers the
--- window, also annotations and Python functions that own host time outside operators: those of working threads that run
--- in the window at some time (functions of at least 10 us only).
+-- window, also annotations and Python functions that own host time outside operators. They run on working threads and
+-- overlap the window. Functions are at least 10 us long.
 -- Time is cut into parts longer than a window, so that the cost per window does not grow with the number of windows. A
 -- window overlaps at most two parts, and an event is compared only with the windows in its own part. Windows that begin
--- inside an annotation are found likewise, with parts longer than the annotation.
+-- inside an annotation are searched the same way, with parts longer than the annotation.
 WITH windows AS (
     SELECT
         w.window_no, w.trace_profile_id, w.annotation, w.start_ns, w.end_ns, p.keep_zero_duration,
@@ -71,7 +71,7 @@ window_parts AS (
     FROM windows AS w
     JOIN lasting_lengths AS l ON l.trace_profile_id = w.trace_profile_id
 ),
--- Host events by window: events that start in it, and annotations and functions that began earlier and last into it.
+-- Host events by window: events that start in it, and annotations and functions that began earlier and reach into it.
 placed AS (
     SELECT w.window_no, e.trace_profile_id, e.event_id
     FROM host_parts AS e
@@ -136,7 +136,7 @@ WHERE
     END
     -- A path that covers the window never goes back in time, so work of negative duration is excluded.
     AND (e.duration_ns >= 0 OR NOT w.covers_window)
-    -- HTA takes a wait without a stream for a row of the CPU, which needs a duration and a start in the window.
+    -- HTA treats a wait without a stream as a CPU row, which needs a duration and a start in the window.
     AND (
         NOT w.one_kernel_per_launch OR e.side <> 'cpu'
         OR (e.duration_ns > 0 AND e.start_ns BETWEEN w.start_ns AND w.end_ns)

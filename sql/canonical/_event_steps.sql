@@ -3,7 +3,7 @@
 WITH lengths AS (
     SELECT DISTINCT trace_id, part_ns FROM _steps_in_parts
 ),
--- The part is a separate column, as in _clip.
+-- The part is a separate column for the same reason as in _clip.
 host AS (
     SELECT e.trace_id, e.event_id, e.start_ns, l.part_ns, e.start_ns // l.part_ns AS part
     FROM events AS e

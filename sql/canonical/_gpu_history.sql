@@ -1,6 +1,6 @@
 -- One row: a GPU activity in a scope, with the time until which earlier work kept its stream busy.
--- How: the scope is the range in which earlier work on the stream counts: the whole trace (minus its trace_profile_id)
--- or, in HTA, only the window (its window_no).
+-- How: the scope is the range in which earlier work on the stream counts. It is the whole trace (scope_no is minus its
+-- trace_profile_id) or, in HTA, only the window (scope_no is its window_no).
 WITH scopes AS (
     SELECT DISTINCT
         CASE WHEN p.whole_trace_history THEN -w.trace_profile_id ELSE w.window_no END AS scope_no,

@@ -1,4 +1,5 @@
--- One row: the recording of a CUDA or HIP graph on a thread, from the call that begins it to the next one that ends it.
+-- One row: the recording of a CUDA or HIP graph on a thread, from the call that begins it to the next call that ends
+-- it.
 -- How: calls by name (capture_calls), with any of call_suffixes.
 -- check: unique(trace_id, event_id)
 WITH names AS (

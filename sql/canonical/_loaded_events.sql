@@ -30,7 +30,7 @@ dropped_work AS (
     JOIN events AS c ON c.trace_id = st.trace_id AND c.event_id = l.launch_event_id
     WHERE c.start_ns >= st.last_step_ns
 ),
--- HTA knows calls without a suffix only.
+-- HTA recognizes only calls without a suffix.
 suffixed AS (
     SELECT
         profile, role,
@@ -69,7 +69,7 @@ captured AS (
         ON g.trace_id = e.trace_id AND g.pid = e.pid AND g.tid = e.tid AND g.begun_ns <= e.start_ns
     WHERE e.start_ns < g.stop_ns
 ),
--- Waits on XPU within a call that waits itself, which stands for both.
+-- Waits on XPU inside a blocking call. The call represents both.
 waiting AS (
     SELECT e.trace_id, e.event_id
     FROM events AS e
@@ -94,7 +94,7 @@ sided AS (
             (s.is_operator OR p.covers_window AND e.cat = 'user_annotation' AND starts_with(e.name, 'gloo:'))
             AND s.side = 'cpu', FALSE
         )
-        -- A barrier has the times of the GPU, on the thread that appended it. HTA does not know the category.
+        -- A barrier is on the thread that appended it, but its times are GPU times. HTA does not know the category.
         AND NOT (
             e.cat = 'xpu_sync'
             AND (p.side_by_stream_argument OR contains(coalesce(e.name, ''), 'Append') OR w.event_id IS NOT NULL)
@@ -125,7 +125,7 @@ placed AS (
     LEFT JOIN streams AS s
         ON s.trace_id = e.trace_id AND s.device = coalesce(e.device_argument, TRY_CAST(e.pid AS BIGINT), 0)
             AND s.stream IS NOT DISTINCT FROM e.stream
-    -- GPU work needs neither: a copy on AMD may have no queue, and so no row.
+    -- GPU work needs neither pid nor tid: a copy on AMD may have no queue, and so no tid.
     WHERE e.pid IS NOT NULL AND e.tid IS NOT NULL OR e.side IN ('gpu', 'sync')
 )
 SELECT
@@ -160,10 +160,11 @@ SELECT
     coalesce(r.is_lock AND e.is_operator, FALSE) AS is_lock,  -- Takes the runtime lock.
     (c.launch_event_id IS NOT NULL OR coalesce(r.is_blocking, FALSE)) AND e.is_operator
         AS is_blocking,  -- Waits for the GPU.
-    coalesce(r.is_poll AND e.is_operator, FALSE) AS is_poll,  -- Asks whether GPU work has ended.
+    coalesce(r.is_poll AND e.is_operator, FALSE) AS is_poll,  -- The call queries whether GPU work has ended.
     coalesce(r.waits_for_device AND e.is_operator, FALSE) AS waits_for_device,  -- Waits for all streams.
     coalesce(r.waits_for_event AND e.is_operator, FALSE) AS waits_for_event,  -- Waits for a recorded event.
-    -- Named like one of the next two, but became part of a graph (only in profiles that infer waits).
+    -- The call's name is that of a record or a wait, but the call became part of a graph (only in profiles that infer
+    -- waits).
     g.event_id IS NOT NULL AS is_captured,
     coalesce(r.is_record AND e.is_operator, FALSE) AND g.event_id IS NULL AS is_record,  -- Records an event.
     coalesce(r.is_wait AND e.is_operator, FALSE) AND g.event_id IS NULL AS is_wait,  -- Makes a stream wait.

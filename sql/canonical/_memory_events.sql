@@ -20,7 +20,7 @@ SELECT
     pid,  -- Process.
     tid,  -- Thread.
     at_ns,  -- Time, ns.
-    device_type,  -- Kind of device, as PyTorch numbers them.
+    device_type,  -- PyTorch's number for the kind of device: 0 CPU, 1 CUDA, 6 HIP.
     device,  -- Device number.
     row_number() OVER device_order AS seq,  -- Position among the events of the device, from 1.
     address,  -- Address of the block.

@@ -47,14 +47,14 @@ SELECT
     bool_or(c.switch = 'summary_weight' AND c.value = 'measured') AS summary_of_measured,
     -- Operators of a thread follow their data (docs/data-dependencies.md) instead of each other.
     bool_or(c.switch = 'dependencies' AND c.value = 'data') AS data_dependencies,
-    -- Earlier work on a stream is taken from the whole trace, not from the window alone.
+    -- Earlier work on a stream comes from the whole trace, not from the window alone.
     bool_or(c.switch = 'whole_trace_history' AND c.value = 'true') AS whole_trace_history,
     -- In traces without cuda_sync rows, waits are inferred from calls and timing.
     bool_or(c.switch = 'infer_waits' AND c.value = 'without_sync_events') AS infer_waits,
     -- The thread of the profiler steps also counts as the forward thread, and a forward thread is never a backward
     -- thread.
     bool_or(c.switch = 'forward_thread' AND c.value = 'by_name_or_step') AS steps_name_forward_thread,
-    -- The path covers the window: every node has an edge that bound it and claims all the time since its source. FALSE
+    -- The path covers the window: every node has a binding edge that claims all the time since the edge's source. FALSE
     -- if operators follow their data, because the bound of an operator without data edges is unknown.
     bool_or(c.switch = 'covers_window' AND c.value = 'true')
     AND NOT bool_or(c.switch = 'dependencies' AND c.value = 'data') AS covers_window

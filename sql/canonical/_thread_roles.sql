@@ -5,7 +5,7 @@
 -- do not launch, record or wait (cudaThreadExchangeStreamCaptureMode) do not count.
 -- The autograd engine's threads are identified by their names, their operators' names, and the arrows from forward to
 -- backward. They work while the thread that called backward waits. If a process has exactly one other working thread,
--- the calls of both are in one order.
+-- the calls of both threads have a common order.
 WITH asked AS (
     SELECT trace_profile_id, trace_id FROM _profiles WHERE covers_window
 ),

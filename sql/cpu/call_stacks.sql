@@ -34,7 +34,7 @@ ordered AS (
     FROM marks
     WINDOW thread AS (PARTITION BY trace_id, thread_id ORDER BY at_ns, turn, by_length, by_place, change DESC)
 ),
--- The position of the first sibling. last_value with IGNORE NULLS would step back over all siblings for each of them.
+-- The position of the first sibling. last_value with IGNORE NULLS would step back over all siblings for each sibling.
 starts AS (
     SELECT
         trace_id, thread_id, event_id, open_after AS depth,

@@ -1,6 +1,6 @@
 -- One row: a name and shape of operators, calls, annotations or GPU activities in a profiler step of a trace.
--- How: GPU work has the shape of the operator with the same External id (or with its launch's id, if it has none) and
--- the step of its launch.
+-- How: GPU work has the shape of the operator with the same External id (or, if the work has none, with the id of its
+-- launch) and the step of its launch.
 -- check: unique(trace_id, step, device, cat, name, input_dims, input_types)
 WITH work AS (
     SELECT
@@ -37,8 +37,8 @@ SELECT
     -- Types of the inputs, as JSON; NULL if the trace does not record them.
     coalesce(args ->> '$."Input type"', args ->> '$."Input Type"') AS input_types,
     count(*) AS n,  -- Number of events.
-    TRY_CAST(sum(duration_ns) AS BIGINT) AS duration_ns,  -- Their summed duration, ns.
-    avg(duration_ns) AS mean_ns,  -- Their mean duration, ns.
+    TRY_CAST(sum(duration_ns) AS BIGINT) AS duration_ns,  -- Summed duration of these events, ns.
+    avg(duration_ns) AS mean_ns,  -- Mean duration of these events, ns.
     min(duration_ns) AS min_ns,  -- Shortest duration, ns.
     max(duration_ns) AS max_ns  -- Longest duration, ns.
 FROM stepped

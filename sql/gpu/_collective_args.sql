@@ -1,6 +1,6 @@
 -- One row: a communication kernel with the arguments that describe its collective.
--- How: the kernel's own arguments if they name a collective, else those of the record_param_comms event with its
--- External id.
+-- How: the kernel's own arguments if they name a collective, else the arguments of the record_param_comms event with
+-- the kernel's External id.
 WITH own AS (
     SELECT k.trace_id, k.event_id, e.args, e.external_id
     FROM kernels AS k

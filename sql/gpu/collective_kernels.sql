@@ -78,8 +78,8 @@ SELECT
     name,  -- Name of the kernel.
     fused,  -- The kernel also computes, e.g. an all-reduce fused with the following norm.
     kind,  -- allreduce, reducescatter, allgather, alltoall, broadcast, sendrecv, reduce, gather, scatter or other.
-    -- No rank can leave before all have arrived; FALSE for broadcast, reduce, one-way transfers and all-to-all with
-    -- empty splits.
+    -- No rank can leave before all ranks have arrived; FALSE for broadcast, reduce, one-way transfers and all-to-all
+    -- with empty splits.
     coalesce(waits_for_all, FALSE) AS waits_for_all,
     device,  -- Device it ran on.
     stream,  -- Stream on the device.

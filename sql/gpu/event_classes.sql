@@ -14,8 +14,8 @@ WITH kinds AS (
 names AS (
     SELECT DISTINCT cat, name FROM kinds
 ),
--- _kernel_class has the names of all traces, and in this trace the event may be a CPU event. A condition on one side in
--- a LEFT JOIN would compare every pair of names, so such events have no category to join on.
+-- _kernel_class has the names of all traces, but in this trace the event may be a CPU event. CPU events get no category
+-- to join on. With a condition on one side of a LEFT JOIN instead, DuckDB would compare every pair of names.
 sided AS (
     SELECT k.*, CASE WHEN k.has_stream OR s.side IN ('gpu', 'sync') THEN k.cat END AS gpu_cat
     FROM kinds AS k
@@ -40,7 +40,8 @@ SELECT
     h.class AS hta_class,  -- Class in HTA 0.6.1; NULL for events that HTA counts as CPU events.
     h.rule_id AS hta_rule_id,  -- Rule in kernel_classes that decided hta_class.
     k.n_events,  -- Number of events.
-    TRY_CAST(k.sum_ns AS BIGINT) AS sum_ns  -- Their summed duration, ns; overlapping and nested events all count.
+    -- Summed duration of these events, ns; overlapping and nested events all count.
+    TRY_CAST(k.sum_ns AS BIGINT) AS sum_ns
 FROM sided AS k
 JOIN fitting AS f ON f.cat IS NOT DISTINCT FROM k.cat AND f.name IS NOT DISTINCT FROM k.name
 LEFT JOIN _kernel_class AS h

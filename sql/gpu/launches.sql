@@ -11,7 +11,7 @@ SELECT
     e.duration_ns,  -- Its duration, ns.
     count(*) AS n_kernels,  -- Number of GPU activities that the call launched; more than one for a graph.
     min(k.start_ns) AS first_kernel_ts_ns,  -- Start of the first GPU activity, ns.
-    TRY_CAST(sum(k.duration_ns) AS BIGINT) AS kernel_duration_ns,  -- Their summed duration, ns.
+    TRY_CAST(sum(k.duration_ns) AS BIGINT) AS kernel_duration_ns,  -- Summed duration of these activities, ns.
     -- Time from the end of the call to the first start, ns; negative if the GPU started before the call returned.
     min(k.start_ns) - e.end_ns AS launch_delay_ns
 FROM kernels AS k

@@ -28,7 +28,8 @@ SELECT
 FROM ordered;
 
 -- model: _step_work
--- One row: a GPU activity, with the profiler step that launched it or, if none did, the next step after its launch.
+-- One row: a GPU activity, with the profiler step that launched it. If no step launched it, the step is the next step
+-- after the launch.
 -- How: by the start of the launch, on any thread. If the launch is not in the trace, the latest launch of earlier work
 -- on the stream counts. If that does not exist either, and the next launch on the stream is before the end of the first
 -- step, the work is from before the trace. Otherwise the work's own start counts.
@@ -66,7 +67,7 @@ ASOF JOIN _step_marks AS s ON s.trace_id = w.trace_id AND s.end_ns > w.at_ns;
 
 -- model: step_lengths
 -- One row: a profiler step of a trace and its length, from the end of the activity that bound the step before to the
--- end of the activity that bounds this step. Every length of a step comes from this table.
+-- end of the activity that bounds this step. All other tables take the lengths of steps from this table.
 -- How: a step ends when its annotation and the GPU work that it launched have ended, and never before the preceding
 -- step ends. So steps follow each other without gaps, and their lengths add up to the window of the critical path of
 -- all steps, however far the host runs ahead of the GPU. The first step begins with its annotation, or when GPU work
@@ -87,7 +88,7 @@ ends AS (
     FROM _step_marks AS m
     LEFT JOIN worked AS w ON w.trace_id = m.trace_id AND w.step = m.step
 ),
--- Work that ends later than the step did not hold it up.
+-- Work that ends after the step did not delay the step.
 earlier AS (
     SELECT e.trace_id, e.step, max(w.end_ns) AS earlier_end_ns
     FROM ends AS e

@@ -1,6 +1,6 @@
 -- One row: a computing kernel, by name, of a device of a trace, and whether its name shows that it uses tensor cores.
 -- How: the first rule in rules/tensor_core_kernels.csv that matches the kernel name decides. This is not a measurement:
--- a kernel that uses tensor cores may use them badly (op_utilization). NULL means unknown, not "no".
+-- a kernel that uses tensor cores may use them poorly (op_utilization). NULL means unknown, not "no".
 -- check: unique(trace_id, device, name)
 WITH work AS (
     SELECT trace_id, device, name, count(*) AS n_kernels, sum(duration_ns) AS gpu_ns

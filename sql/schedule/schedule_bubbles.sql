@@ -2,7 +2,7 @@
 -- How: sums of the stalls before the stream's tasks. The cause is stall_cause without the iteration.
 -- scope: lake
 WITH planned AS (
-    -- Older lakes have a plan's tasks several times.
+    -- DISTINCT, because older lakes contain duplicate rows of a plan's tasks.
     SELECT DISTINCT plan_hash, task, stream FROM schedule_plans
 )
 SELECT

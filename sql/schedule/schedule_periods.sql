@@ -1,10 +1,10 @@
--- One row: a run with its measured period, its ideal period and what sets it, and the predicted period.
+-- One row: a run with its measured period, its ideal period and the bound of that ideal, and its predicted period.
 -- How: the period is the mean distance between the ends of iterations in the middle half of the run. The ideal is the
--- largest sum of median task times on one stream or, if that is longer, on a cycle of dependencies
--- per iteration that it spans. A globally ordered task (a collective) counts with its shortest time, because the rest
--- is waiting for other ranks. A GPU's times between events count the gaps in which the host is late with the next
--- kernel. So a task counts with the duration that its run's simulation was given, or with the GPU work that it launched
--- in the run's trace, if that is shorter: these have no gaps.
+-- largest sum of median task times on one stream. If it is longer, the ideal is such a sum on a cycle of dependencies,
+-- divided by the number of iterations that the cycle spans. A globally ordered task (a collective) counts with its
+-- shortest time, because the rest is waiting for other ranks. The time between a GPU's events includes the gaps in
+-- which the host is late with the next kernel. So a shorter time without gaps counts instead: the duration that the
+-- run's simulation was given, or the GPU work that the task launched in the run's trace.
 -- scope: lake
 WITH timed AS (
     -- Device time where the device has events, else host time.
@@ -40,7 +40,7 @@ ranked AS (
     WHERE begin_ns IS NOT NULL AND finish_ns IS NOT NULL
 ),
 planned AS (
-    -- Older lakes have a plan's tasks several times.
+    -- DISTINCT, because older lakes contain duplicate rows of a plan's tasks.
     SELECT DISTINCT plan_hash, task, stream, globally_ordered FROM schedule_plans
 ),
 -- GPU work of the tasks in the runs' traces; of a trace without GPU work nothing is known.
@@ -106,7 +106,7 @@ SELECT
     -- Work on the busiest stream, or the longest cycle of dependencies, ns per iteration. An upper bound in a GPU's
     -- runs of version 0.2 and older without a trace, which count the gaps.
     CAST(i.ideal_ns AS BIGINT) AS ideal_ns,
-    i.bound_by,  -- What sets ideal_ns: the stream, or the tasks of the cycle.
+    i.bound_by,  -- Bound of ideal_ns: the stream, or the tasks of the cycle.
     CAST(i.serial_ns AS BIGINT) AS work_ns,  -- Work of all tasks, ns per iteration, likewise.
     -- Ideal period divided by measured period.
     i.ideal_ns / nullif(1e0 * (m.last_ns - m.first_ns) / nullif(m.steps, 0), 0) AS efficiency,

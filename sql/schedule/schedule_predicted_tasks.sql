@@ -1,6 +1,6 @@
 -- One row: a task of a run with its predicted and its measured stall, and its exposed time.
--- How: measured stalls are those of the middle half of the run, as the period of schedule_periods, because a stream
--- waits longer while the pipeline fills, and less while it drains. Predicted stalls are those of the steady state.
+-- How: measured stalls come from the middle half of the run, like the period in schedule_periods, because a stream
+-- waits longer while the pipeline fills, and less while it drains. Predicted stalls apply to the steady state.
 -- scope: lake
 WITH iterations AS (
     SELECT DISTINCT run_id, iteration FROM schedule_task_timings

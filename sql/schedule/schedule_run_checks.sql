@@ -1,6 +1,6 @@
 -- One row: a run, checked against its plan and against the previous run with the same plan, engine, size, depth, jitter
--- and number of iterations on the same device of the same host; both have a trace, or neither has. Simulated times do
--- not depend on the host.
+-- and number of iterations on the same device of the same host. Either both runs have a trace, or neither has.
+-- Simulated times do not depend on the host.
 -- How: noise is the distance from the median to the 90th percentile of the iterations, divided by the median, for the
 -- noisier of the two runs.
 -- scope: lake
@@ -10,7 +10,7 @@ WITH counted AS (
     GROUP BY run_id
 ),
 planned AS (
-    -- Older lakes have a plan's tasks several times.
+    -- DISTINCT, because older lakes contain duplicate rows of a plan's tasks.
     SELECT plan_hash, count(DISTINCT task) AS n_tasks
     FROM schedule_plans
     GROUP BY plan_hash

@@ -1,8 +1,8 @@
 -- One row: a CPU event of a run's trace, and the task that it belongs to.
 -- How: a task owns the events that started during one of its spans. An event on another thread belongs to the task that
--- the thread works for, if the thread runs backward operators: among the process's spans at that time, the one in the
--- iteration of the last forward operator whose derivative the thread computed, then the one whose own thread has been
--- without an operator or call for longest.
+-- the thread works for, if the thread runs backward operators. That task is one of the process's spans open at that
+-- time. Spans in the iteration of the last forward operator whose derivative the thread computed come first, then the
+-- span whose own thread has been without an operator or call for longest.
 -- scope: lake
 WITH ran AS (
     SELECT DISTINCT run_id, trace_id FROM schedule_spans
@@ -42,7 +42,7 @@ linked AS (
     FROM backward
     WHERE iteration IS NOT NULL
 ),
--- Events of threads with backward operators that run no task, each after the linked backward operators before it.
+-- Events of threads that run backward operators but no task, each after the linked backward operators that precede it.
 steps AS (
     SELECT trace_id, pid, tid, start_ns, 0 AS turn, NULL AS event_id
     FROM linked

@@ -1,7 +1,7 @@
 -- One row: a task of a run as recorded in the run's trace, with the time that a serial iteration saves without the
--- task, and the predicted stall; and one row without a task for all that belongs to none.
--- How: a task owns the GPU work that its events (schedule_task_events) launched. So the sums over all rows are those of
--- the trace. The critical path is that of the whole trace.
+-- task, and the predicted stall. One row without a task contains everything that belongs to no task.
+-- How: a task owns the GPU work that its events (schedule_task_events) launched. So the rows of a trace add up to the
+-- whole trace. The critical path is the path of the whole trace.
 -- scope: lake
 WITH ran AS (
     SELECT DISTINCT run_id, trace_id FROM schedule_spans
@@ -67,11 +67,11 @@ joined AS (
 SELECT
     run_id,  -- The run.
     trace_id,  -- Trace of the run.
-    task,  -- The task; NULL for what belongs to no task.
+    task,  -- The task; NULL for events that belong to no task.
     n_spans,  -- Iterations in the trace; NULL without a task.
     -- Summed duration of its annotations on the host, ns; NULL without a task.
     CAST(span_ns AS BIGINT) AS span_ns,
-    n_kernels,  -- GPU activities that it launched; NULL without any.
+    n_kernels,  -- GPU activities that the task launched; NULL without any.
     CAST(kernel_ns AS BIGINT) AS kernel_ns,  -- Summed duration of these activities, ns.
     -- Time of the task on the critical path of the trace, ns; NULL in a trace without a path.
     CAST(path_ns AS BIGINT) AS path_ns,

@@ -1,6 +1,6 @@
--- One row: a profiler step, a device and a scope of work, with how long work of the scope runs in the step.
--- How: the intervals of a scope do not overlap. So the time in a step is the time run by the step's end, minus the time
--- run by its start. A single pass over steps and intervals in time order computes both.
+-- One row: a profiler step, a device and a scope of work, with the time for which work of the scope runs in the step.
+-- How: the intervals of a scope do not overlap. So the time in a step is the accumulated run time at the step's end,
+-- minus that at its start. A single pass over steps and intervals in time order computes both.
 -- check: unique(trace_id, step, device, scope)
 WITH stretches AS (
     SELECT trace_id, device, scope, start_ns, end_ns FROM merged_intervals

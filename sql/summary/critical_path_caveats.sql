@@ -77,10 +77,9 @@ WHERE reached_ns IS NULL OR end_ns > reached_ns;
 -- model: _path_beside
 -- One row: a window whose path has host time or delays, with the part in which the GPU only communicated, and the part
 -- of long gaps in which the GPU was idle.
--- How: the path's host time and delays are intervals that do not overlap. The work in an interval is the work run by
--- its end, minus the work run by its start. A single pass over the ends of all intervals and all work computes both. A
--- trace without communication has no such intervals, and a path without long gaps no such gaps, so neither costs
--- anything.
+-- How: the path's host time and delays are intervals that do not overlap. The work in an interval is the accumulated
+-- run time at its end, minus that at its start. A single pass over the ends of all intervals and all work computes
+-- both. A trace without communication, or a path without long gaps, costs nothing.
 WITH asked AS (
     SELECT w.window_no, w.trace_id
     FROM critical_path_windows AS w
@@ -122,9 +121,9 @@ reached AS (
         ) AS reached_ns
     FROM placed
 ),
--- One interval usually begins where another ends, and those two ends cancel out. So only three ends remain: the start
--- of each interval that begins after all earlier intervals have ended, the end of the interval before it, and the last
--- end.
+-- One interval usually begins where another ends, and those two ends cancel out. So three kinds of ends remain: the
+-- start of each interval that begins after all earlier intervals have ended, the end of the interval before it, and the
+-- last end.
 ends AS (
     SELECT question, start_ns AS at_ns, -1 AS sign
     FROM reached
@@ -201,7 +200,7 @@ WHERE window_no IS NOT NULL
 GROUP BY window_no;
 
 -- model: critical_path_caveats
--- One row: a caveat about the critical path of a window: what was inferred, what the path excludes, or what is missing
+-- One row: a caveat about the critical path of a window: inferred events, time that the path excludes, or data missing
 -- from the trace.
 -- How: counts over the window's graph and path. _path_beside has the time in which only collectives, or no work at all,
 -- ran concurrently with the path.
@@ -231,7 +230,8 @@ work AS (
     SELECT
         k.window_no, count(*) AS n, max(k.start_ns + k.duration_ns) AS end_ns,
         count(*) FILTER (WHERE k.launch_event_id IS NULL) AS n_unlaunched,
-        -- Work before the first launched work of the stream was launched before the window. This work was not.
+        -- Work before the first launched work of the stream was launched before the window. This work is not earlier
+        -- work.
         count(*) FILTER (WHERE k.launch_event_id IS NULL AND k.start_ns > l.first_ns) AS n_lost,
         count(*) FILTER (WHERE k.launch_ts_ns > k.start_ns) AS n_before_launch,
         max(k.launch_ts_ns - k.start_ns) AS before_launch_ns

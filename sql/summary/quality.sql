@@ -1,4 +1,4 @@
--- One row: a finding about a trace: something repaired, dropped, unmatched, negative or missing.
+-- One row: a finding about a trace: data that was repaired or dropped, or is unmatched, negative or missing.
 -- How: the findings of ingestion, and counting checks over the models. A check that finds nothing has no row.
 -- check: unique(trace_id, check_name, detail)
 WITH work AS (

@@ -33,8 +33,8 @@ SELECT
     s.host_ns,  -- Duration of its annotation on the host, ns.
     -- Time with any GPU work, ns; NULL, like all columns below, in a trace without GPU work.
     TRY_CAST(coalesce(sum(c.ns) FILTER (WHERE c.scope = 'all'), d.none_ns) AS BIGINT) AS busy_ns,
-    -- Part of it with work that the step launched, ns. The rest has only work that was launched before or after the
-    -- step, or whose launch is not in the trace.
+    -- Part of busy_ns with work that the step launched, ns. The rest has only work that was launched before or after
+    -- the step, or whose launch is not in the trace.
     TRY_CAST(coalesce(max(o.ns), d.none_ns) AS BIGINT) AS own_busy_ns,
     -- Time with computing kernels, ns.
     TRY_CAST(coalesce(sum(c.ns) FILTER (WHERE c.scope = 'COMPUTATION'), d.none_ns) AS BIGINT) AS compute_ns,

@@ -41,13 +41,13 @@ LEFT JOIN streams AS t ON t.trace_id = p.trace_id AND t.device = s.device AND t.
 WHERE e.is_record;
 
 -- model: _waits_for_events
--- One row: a wait of a stream or a call for an event, with the facts that the trace states: a cuda_sync row or, in
--- profiles that infer waits, a stream wait call without such a row.
--- How: a row states the record and its stream, the record alone (Cuspy), or nothing (-1: Kineto with CUDA 12.9 and
--- later). A record with a cuda_event row is found by its call or by the number of the event; by the number only if its
--- thread made no record without such a row before the wait. A row that states a record whose call is not in the trace
--- states at most the stream.
--- Of two calls with one correlation id, the record is the later one.
+-- One row: a wait of a stream or a call for an event, with the facts that the trace states. The wait has a cuda_sync
+-- row or, in profiles that infer waits, is a stream wait call without such a row.
+-- How: a row states the record and its stream, only the record (Cuspy), or nothing (-1: Kineto with CUDA 12.9 and
+-- later). A record with a cuda_event row is matched by its call or by the number of the event. It is matched by the
+-- number only if its thread made no record without such a row before the wait. A row that states a record whose call is
+-- not in the trace states at most the stream.
+-- Of two calls with one correlation id, the later call is the record.
 WITH by_correlation AS (
     SELECT trace_profile_id, correlation, max(record_no) AS record_no
     FROM _event_records
@@ -120,7 +120,7 @@ by_number AS (
         WHERE w.lacks_record AND NOT w.record_is_missing
     ) AS both_kinds
 ),
--- A later record without a row may have been of the same event.
+-- A later record without a row may belong to the same event.
 latest_by_number AS (
     SELECT b.trace_profile_id, b.wait_event_id, b.record_no
     FROM by_number AS b
@@ -147,7 +147,7 @@ SELECT
     w.record_is_missing,  -- The record is stated, but its call is not in the trace (only in profiles that infer waits).
     -- The record's stream is known, even if the trace has no work of it.
     coalesce(r.is_shown, FALSE) OR coalesce(w.wait_on_stream, -1) >= 0 AS has_source_stream,
-    -- That stream; NULL if on the wait's device no stream of that number has work, or only the waiting stream.
+    -- That stream; NULL if no stream of that number has work on the wait's device, or only the waiting stream has work.
     CASE WHEN r.is_shown THEN r.stream_key ELSE t.stream_id END AS source_stream_key,
     coalesce(r.is_shown, FALSE) AS is_shown,  -- A cuda_event row shows that stream and its device.
     -- Known facts: record_and_stream, cuda_event (a cuda_event row has the facts missing from the row), record, stream,
@@ -172,9 +172,10 @@ LEFT JOIN _event_records AS r
     ON r.trace_profile_id = w.trace_profile_id AND r.record_no = coalesce(w.record_no, b.record_no);
 
 -- model: _event_waits
--- One row: a wait for an event and GPU work that it held up, joined to the record of the event, in a profile.
--- How: the wait held up the launch that followed it (wait_targets). If a cuda_sync row states record and stream, the
--- record is joined to the last launch on its stream at or before it (HTA 2.8.8). Otherwise see inferred_sources.
+-- One row: a wait for an event and GPU work that it delayed, joined to the record of the event, in a profile.
+-- How: the wait delayed the launch that followed it (wait_targets). If a cuda_sync row states record and stream, the
+-- record is joined to the last launch on its stream at or before the record (HTA 2.8.8). Otherwise see
+-- inferred_sources.
 WITH any_call AS (
     SELECT DISTINCT p.trace_profile_id
     FROM call_roles AS r
@@ -287,14 +288,14 @@ first_launches AS (
             ORDER BY l.start_ns, l.launch_event_id
         ) = 1
 ),
--- If a wait with a row held up the work, an earlier call without a row did not.
+-- If a wait with a row delayed the work, an earlier call without a row did not.
 held_by_rows AS (
     SELECT DISTINCT trace_profile_id, first_gpu_event_id FROM after_wait
 ),
--- One row: a stream's wait for an event, and GPU work that it may have held up.
+-- One row: a stream's wait for an event, and GPU work that it may have delayed.
 -- How: the next launch of its thread, in the order of calls, on its stream (HTA 2.8.8). If the stream is unknown, the
--- next launch of the thread, and the first launch on each other stream before the next such call of the thread. Times
--- decide between these.
+-- candidates are the next launch of the thread, and the first launch on each other stream before the next such call of
+-- the thread. Times decide between the candidates.
 wait_targets AS MATERIALIZED (
     SELECT
         trace_profile_id,  -- The trace as a profile sees it.
@@ -330,7 +331,7 @@ processes AS (
     FROM inferring AS i
     JOIN threads AS t ON t.trace_id = i.trace_id
 ),
--- Fully stated waits take part, because no other wait was for the same work. Each device numbers its own events.
+-- Fully stated waits are included, because no other wait was for the same work. Each device numbers its own events.
 waits AS (
     SELECT
         w.*,
@@ -417,7 +418,7 @@ in_a_row AS (
         ON n.trace_profile_id = w.trace_profile_id AND n.order_thread_id = w.order_thread_id
             AND n.wait_event_id = w.wait_event_id
 ),
--- Grouped, here and below: a window function partitioned by wait takes ten times as long.
+-- GROUP BY, here and below, because a window function partitioned by wait takes ten times as long.
 last_of_event AS (
     SELECT trace_profile_id, order_thread_id, n_recorded, n_launched, event_no, max(call_ts_ns) AS last_ns
     FROM in_a_row
@@ -461,8 +462,7 @@ contested AS (
     ) AS claims
 ),
 -- A record has one event. If waits for several event numbers compete for it, it belongs to the number whose preceding
--- record (one that it competed for, or one that is known) is the oldest, because events that are recorded again and
--- again take turns.
+-- record (a contested or a known record) is the oldest, because events that are recorded repeatedly take turns.
 owners AS (
     SELECT c.trace_profile_id, c.order_thread_id, c.n_th, c.event_no
     FROM contested AS c
@@ -494,7 +494,8 @@ of_same_event AS (
     ASOF JOIN same_event_records AS r
         ON r.trace_profile_id = p.trace_profile_id AND r.event_no = p.event_no AND r.start_ns <= p.call_ts_ns
 ),
--- Materialized, here and below: DuckDB overestimates the number of rows and would join other tables on the trace alone.
+-- Materialized, here and below, because DuckDB overestimates the number of rows and would join other tables on the
+-- trace alone.
 numbers_asked AS MATERIALIZED (
     SELECT p.trace_profile_id, p.wait_event_id, p.order_thread_id, p.event_no, p.n_th - o.n AS n_recorded
     FROM placed AS p
@@ -531,7 +532,7 @@ of_other_threads AS (
         ON r.trace_profile_id = p.trace_profile_id AND r.order_thread_id = t.order_thread_id
             AND r.start_ns <= p.call_ts_ns
 ),
--- The mark by which the work must have been launched: the record or, without one, the wait itself.
+-- The mark before which the work must have been launched: the record or, without a record, the wait itself.
 candidates AS (
     SELECT
         trace_profile_id, wait_event_id, order_thread_id, record_event_id, record_event_id AS mark_event_id,
@@ -608,7 +609,7 @@ ends AS (
     FROM work
     GROUP BY trace_profile_id, stream_key, end_ns
 ),
--- The work or call that each wait held up. Work began no earlier than 2 us before the end of the awaited work. A call
+-- The work or call that each wait delayed. Work began no earlier than 2 us before the end of the awaited work. A call
 -- returned up to 10 us before that end (of a longer call 1 %, at most 50 us).
 held_up AS MATERIALIZED (
     SELECT
@@ -690,7 +691,7 @@ ranked AS (
     JOIN ends AS e
         ON e.trace_profile_id = p.trace_profile_id AND e.stream_key = p.on_stream_key AND e.end_ns = p.end_ns
     UNION ALL
-    -- The record alone, if no work before it can be the awaited work.
+    -- Only the record, if no work before it can be the awaited work.
     SELECT c.trace_profile_id, c.wait_event_id, NULL, TRUE, c.record_event_id, c.age, NULL, w.evidence, NULL, FALSE, 9
     FROM candidates AS c
     JOIN waits AS w ON w.trace_profile_id = c.trace_profile_id AND w.wait_event_id = c.wait_event_id
@@ -716,18 +717,18 @@ best_tiers AS (
     FROM supported
     GROUP BY trace_profile_id, wait_event_id
 ),
--- One row: a wait for an event whose record or stream the trace does not state, the work that it held up, and the GPU
+-- One row: a wait for an event whose record or stream the trace does not state, the work that it delayed, and the GPU
 -- work that it most likely waited for.
 -- How: 1. The record is the stated or shown record, otherwise the last record call of the thread (a CUDA, HIP or driver
 -- call) before the wait. Each of several waits in a row has its own record, in order. Waits for one event number share
 -- their record, and records of another event number are excluded. If times contradict the record, the next older record
--- counts, up to the fourth, or the last record of another thread, if work that its stream had then ended in the gap
--- before the waiting work, as defined in 2.
+-- counts, up to the fourth, or the last record of another thread. A record of another thread counts only if its awaited
+-- work ended in the gap before the waiting work, as defined in 2.
 -- 2. The record's stream is any other stream whose last work before the record had ended when the waiting work began
 -- (within 2 us; clocks disagree). The likely stream is the stream on which the recording thread launched last, or the
--- only other stream. The first match counts: likely work that ended in the gap, at most 10 us before the waiting work;
--- any work that ended in the gap, at most 50 us before, or that fills half of the gap; likely work; any work that ended
--- in the gap.
+-- only other stream. The first match in this order counts: (1) likely work that ended in the gap, at most 10 us before
+-- the waiting work; (2) any work that ended in the gap, at most 50 us before; (3) any work that fills half of the gap;
+-- (4) likely work; (5) any work that ended in the gap.
 -- 3. Records and work of other processes do not count.
 -- A wait without any record before it, or for a record whose call is not in the trace, waits for work launched before
 -- the wait.
@@ -739,7 +740,7 @@ inferred_sources AS (
         s.waiting_kernel_id,  -- GPU work that waits; NULL if the call waits (Event Sync).
         s.source_kernel_id,  -- GPU work that had to end first; NULL if no work fits.
         s.is_next,  -- As in wait_targets.
-        s.tier  -- How well times support the source, from 1 (closely) to 5, see How; 9 if no work fits.
+        s.tier  -- How well times support the source: the number in the list under How, 1 to 5; 9 if no work fits.
     FROM supported AS s
     JOIN best_tiers AS b ON b.trace_profile_id = s.trace_profile_id AND b.wait_event_id = s.wait_event_id
     WHERE s.evidence <> 'record_and_stream' AND (s.tier < 9 OR b.best_tier = 9)
@@ -834,9 +835,9 @@ SELECT
     r.record_event_id,  -- The CPU call that recorded the event; NULL if it is unknown or not in the trace.
     s.source_kernel_id,  -- GPU work that must end first; NULL if no work was launched before the record.
     t.waiting_kernel_id,  -- GPU work that waits; NULL for Event Sync (the CPU call waits) and if no work followed.
-    w.evidence,  -- See _waits_for_events; none: no call before the wait records its event.
+    w.evidence,  -- As in _waits_for_events; none if no call before the wait records its event.
     NOT q.is_recorded AS is_inferred,  -- The record or its stream is inferred (wait_rules).
-    TRUE AS is_best  -- The likeliest of the GPU activities that the wait may have held up.
+    TRUE AS is_best  -- The most likely of the GPU activities that the wait may have delayed.
 FROM stated_waits AS w
 JOIN wait_rules AS q ON q.rule = w.evidence
 LEFT JOIN records AS r ON r.trace_profile_id = w.trace_profile_id AND r.correlation = w.record_correlation

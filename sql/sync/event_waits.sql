@@ -11,9 +11,9 @@ SELECT
     w.wait_call_event_id,  -- The CPU call that waits or makes the stream wait.
     w.wait_kind,  -- Stream Wait Event or Event Sync.
     -- The rule (wait_rules): record_and_stream (the row states both), cuda_event (a cuda_event row shows the rest),
-    -- record (the row states it; its stream is inferred), stream (the row states it; the record is the last of its
-    -- thread before the wait), calls (that record, and its stream is inferred), or none (no record precedes the wait,
-    -- or its call is not in the trace).
+    -- record (the row states the record, and its stream is inferred), stream (the row states the stream, and the record
+    -- is the last of its thread before the wait), calls (that last record, with an inferred stream), or none (no record
+    -- precedes the wait, or the record's call is not in the trace).
     w.evidence,
     w.is_inferred  -- The record or the stream is inferred.
 FROM _event_waits AS w

@@ -1,4 +1,7 @@
-"""Nothing but answers goes to stdout: DuckDB draws a progress bar there for what takes 2 seconds, be it a terminal or not."""
+"""Only answers go to stdout.
+
+By default DuckDB draws a progress bar there after 2 seconds, even if stdout is not a terminal.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ SLOW = "SELECT count(*) AS n FROM range(16000) AS a, range(16000) AS b WHERE (a.
 
 
 def test_connections_draw_no_bar() -> None:
-    """In a program that is no file, as in a notebook, DuckDB would."""
+    """Connections of the package draw no progress bar.
+
+    DuckDB draws one in programs that do not run from a file, such as notebooks.
+    """
     program = (
         "import duckdb; from pipelines.base import database\n"
         "con = database.connect()\n"
@@ -57,7 +63,7 @@ def test_a_share_that_nothing_can_work_with_is_an_error(
         assert str(raised.value).startswith(message)
 
 
-@pytest.mark.slow  # how commands tell errors is in tests/faces/cli
+@pytest.mark.slow  # tests/faces/cli tests how commands print errors
 def test_the_command_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TRACELAKE_MEMORY", "8")
     process = subprocess.run(
@@ -70,7 +76,7 @@ def test_the_command_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_a_slow_query_prints_its_answer_alone() -> None:
-    """On its connection, and on those that are made beside it."""
+    """Neither the connection nor a cursor made from it draws a progress bar."""
     program = (
         "from pipelines.base import database\n"
         "con = database.connect()\n"
@@ -89,7 +95,7 @@ def test_every_connection_is_quiet() -> None:
         path for folder in ("pipelines", "assets", "dagster_project") for path in (ROOT / folder).rglob("*.py")
     ]:
         text = path.read_text()
-        # To parse all files takes seconds.
+        # Parsing all files would take seconds.
         if path.name == "database.py" or not re.search(
             r"\bduckdb\s*\.\s*(connect|cursor|sql)\b|\bcon\s*\.\s*cursor\b", text
         ):
@@ -108,10 +114,10 @@ def test_scratch_is_one_database_and_another_one_where_it_broke(
 ) -> None:
     with database.scratch() as con:
         con.execute("CREATE TEMP TABLE mine AS SELECT 1")
-        with database.scratch() as beside:  # of another query, perhaps another thread's
+        with database.scratch() as beside:  # another query, perhaps in another thread
             assert beside.execute("SELECT count(*) FROM duckdb_tables()").fetchall() == [(0,)]
         (before,) = [connection for key, connection in database._scratch.items() if key == (os.getpid(),)]
-    before.close()  # as an error inside DuckDB leaves it
+    before.close()  # the state after an internal error in DuckDB
     with database.scratch() as con:
         assert con.execute("SELECT 7").fetchall() == [(7,)]
     monkeypatch.setenv(database.THREADS, "3")
@@ -120,7 +126,7 @@ def test_scratch_is_one_database_and_another_one_where_it_broke(
 
 
 def test_what_is_given_back_is_read_again(tmp_path: Path) -> None:
-    many = 5_000_000  # 76 MiB: more than the least limit
+    many = 5_000_000  # 76 MiB, more than the minimum memory limit
     with database.private(tmp_path, 0.3) as con:
         con.execute(f"CREATE TABLE kept AS SELECT i, i * 7 AS n FROM range({many}) AS r(i)")
         before = con.execute("SELECT current_setting('memory_limit')").fetchall()
@@ -128,6 +134,6 @@ def test_what_is_given_back_is_read_again(tmp_path: Path) -> None:
         assert con.execute("SELECT current_setting('memory_limit')").fetchall() == before
         assert con.execute("SELECT count(*), sum(n) FROM kept").fetchall() == [(many, 7 * many * (many - 1) // 2)]
         with con.cursor() as other:
-            other.execute("SELECT i FROM range(50_000_000) AS r(i)").fetchmany(1)  # it is in use
+            other.execute("SELECT i FROM range(50_000_000) AS r(i)").fetchmany(1)  # keeps the database in use
             database.give_back(con)
         assert con.execute("SELECT current_setting('memory_limit')").fetchall() == before

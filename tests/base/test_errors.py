@@ -1,4 +1,4 @@
-"""The errors that people see: sentence and hint reach whoever asks."""
+"""The errors that users see: the message and the hint reach the user."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pipelines.readers.kineto import TraceRejected
     ],
 )
 def test_the_way_out_is_below_the_sentence(make: Callable[[], TracelakeError], hint: str) -> None:
-    """Of a class or of the raiser; Python's own traceback, which a notebook shows, has it too."""
+    """The hint of a class or a raiser follows the message, also in Python's own traceback, which a notebook shows."""
     error = make()
     assert error.hint == hint
     assert "".join(traceback.format_exception_only(error)).endswith(f"{error}\n{hint}\n" if hint else f"{error}\n")

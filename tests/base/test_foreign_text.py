@@ -1,4 +1,4 @@
-"""Foreign text as text: one function for each surface, each with the whole list of nasty names."""
+"""Foreign text shown as text: one function per output format, each tested with all nasty names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_visible_text_is_whole_and_harmless(name: str) -> None:
     shown = visible(name)
     assert not RAW.search(shown) and all(c.isprintable() or unicodedata.category(c) == "Zs" for c in shown)
     assert shown == name or len(shown) > len(name)
-    shown.encode()  # no lone surrogate is left
+    shown.encode()  # fails on a lone surrogate
 
 
 @given(st.one_of(st.sampled_from(NASTY), st.text(st.characters(), max_size=30)))
@@ -51,7 +51,10 @@ class _Tags(HTMLParser):
 
 @pytest.mark.parametrize("name", NASTY)
 def test_markdown_has_no_active_sign(name: str) -> None:
-    """Every sign that means something inside of a cell stands behind a backslash, and without these the text is there."""
+    """Backslashes escape every character that is special in a Markdown cell.
+
+    Without the backslashes, the text is unchanged.
+    """
     cell = in_markdown(name)
     plain, signs, at = "", "", 0
     while at < len(cell):
@@ -75,7 +78,7 @@ def test_markdown_has_no_active_sign(name: str) -> None:
     ],
 )
 def test_markdown_mentions_and_links_nothing(name: str, shown: str) -> None:
-    """Of GitHub, which links addresses and mentions users and issues without any sign of Markdown."""
+    """GitHub links addresses and mentions users and issues even without Markdown syntax."""
     assert in_markdown(name) == shown
 
 
@@ -98,7 +101,7 @@ TELLING = [
     ("terminal", "name"), first_of([*TELLING, *(case for case in ON_TERMINALS if case not in TELLING)], len(TELLING))
 )
 def test_the_terminal_shows_the_name_and_nothing_else(terminal: bool, name: str) -> None:
-    """In a cell, a heading, a title, a line; the console's only escape sequences are its own colours."""
+    """In a cell, a heading, a title and a line, the only escape sequences are the console's own colours."""
     for put in (_cell, _heading, _title, _line):
         console = make_console(
             file=io.StringIO(), width=2000, force_terminal=terminal, color_system="standard" if terminal else None

@@ -1,4 +1,4 @@
-"""Many traces and windows at a time give what each gives alone, in groups of any size."""
+"""Grouped traces and windows: groups of any size give the same results as each trace or window alone."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _stacks(rows: list[tuple], events: int, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_an_event_that_is_there_twice_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would be its own parent, and the way up from it would never end."""
+    """A duplicate event would be its own parent, and the walk up to the root would never end."""
     rows = [("one", 3, 1, 0, 10, False, True), ("two", 4, 1, 0, 9, False, True), ("two", 5, 1, 2, 3, True, True)]
     assert len(_stacks(rows, 100, monkeypatch)[0]) == 3
     for again in (rows[1], ("two", 4, 2, 5, 6, True, False)):
@@ -45,7 +45,7 @@ def test_an_event_that_is_there_twice_is_refused(monkeypatch: pytest.MonkeyPatch
             _stacks([*rows, again], 100, monkeypatch)
 
 
-@pytest.mark.parametrize("events", first_of([200, 1, 10_000], 1))  # two traces and one; each alone; all
+@pytest.mark.parametrize("events", first_of([200, 1, 10_000], 1))  # groups: two traces and one; each alone; all
 def test_the_stacks_of_traces_do_not_mix(monkeypatch: pytest.MonkeyPatch, events: int) -> None:
     rng = random.Random(5)
     traces = {}
@@ -94,7 +94,7 @@ def _paths(windows: dict[int, list[tuple]], edges: int, monkeypatch: pytest.Monk
         return [con.execute(f"FROM {table} ORDER BY ALL").fetchall() for table in ("longest_path", "event_slack")]
 
 
-@pytest.mark.slow  # groups are made in the same way above
+@pytest.mark.slow  # the test above forms groups in the same way
 def test_the_paths_of_windows_do_not_mix(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(7)
     windows = {}
@@ -102,7 +102,7 @@ def test_the_paths_of_windows_do_not_mix(monkeypatch: pytest.MonkeyPatch) -> Non
         pairs = sorted({(a, b) for a, b in (rng.sample(range(20), 2) for _ in range(30)) if a < b})
         rows = [(i, a, b, rng.randrange(3), rng.choice([None, a // 2])) for i, (a, b) in enumerate(pairs)]
         windows[number] = rng.sample(rows, len(rows))
-    windows[4] = [(0, 1, 2, 5, 0), (1, 2, 1, 5, None)]  # a cycle: no path
+    windows[4] = [(0, 1, 2, 5, 0), (1, 2, 1, 5, None)]  # a cycle, so there is no path
     alone = [_paths({number: rows}, 1, monkeypatch) for number, rows in windows.items()]
     expected = [[row for tables in alone for row in tables[table]] for table in range(2)]
     assert {window for _, window, *_ in expected[0]} == {"w0", "w1", "w2", "w5"}

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: a program ends in time with one line, whatever it is doing, and what it kept for itself is removed."""
+"""Ctrl-C and SIGTERM: a program ends in time with one line, whatever it is doing, and removes its temporary files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.effort import first_of
 
 ROOT = Path(__file__).parents[2]
 HEAD = "import hashlib, signal, sys, tempfile, time\nfrom pipelines.base import stopping\n"
-# What a program does between "ready" and its end.
+# The program's code between printing "ready" and its end.
 BUSY = {
     "unwinds": "with stopping.unwinding():\n    try:\n        time.sleep(60)\n    except KeyboardInterrupt:\n"
     "        sys.exit(stopping.end())\n",
@@ -29,8 +29,9 @@ BUSY = {
 
 
 def ended(program: str, number: int, after_s: float = 0.0, folder: Path | None = None) -> tuple[int, str]:
-    """Status and stderr of a program that gets the signal `after_s` after it says that it is ready. It must end long before its
-    work does (60 s). It runs as a module (`-m`) in a folder if one is given.
+    """Return the exit status and stderr of a program that gets the signal `after_s` seconds after it prints "ready".
+
+    The program must end long before its work does (60 s). If `folder` is set, it runs from there as a module (`-m`).
     """
     if folder:
         (folder / "program.py").write_text(program)
@@ -66,13 +67,16 @@ def test_a_program_ends_in_time_with_one_line(what: str, number: int) -> None:
 
 
 def test_a_signal_while_a_class_is_made_gives_its_status_too(tmp_path: Path) -> None:
-    """Dataclasses are made by exec(): a module (`python -m tracelake`) whose last one a signal ended died by SIGINT."""
+    """Dataclasses are created with exec().
+
+    A module (`python -m tracelake`) used to die by SIGINT if the signal arrived then.
+    """
     program = BUSY["unwinds"].replace("time.sleep(60)", "exec('time.sleep(60)')")
     ending = ended(f"{HEAD}stopping.listen()\nprint('ready', flush=True)\n{program}", signal.SIGTERM, 0.1, tmp_path)
     assert ending == (143, "terminated: the same command run again finishes\n")
 
 
-@pytest.mark.slow  # that the program ends shows most
+@pytest.mark.slow  # the tests above already show that the program ends
 def test_temporary_folders_go_even_if_the_program_does_not_unwind(tmp_path: Path) -> None:
     program = (
         f"kept = tempfile.TemporaryDirectory(dir={str(tmp_path)!r})\nprint('ready', flush=True)\n{BUSY['swallows']}"
@@ -82,7 +86,7 @@ def test_temporary_folders_go_even_if_the_program_does_not_unwind(tmp_path: Path
 
 
 def test_what_a_shell_ignores_for_it_stays_ignored() -> None:
-    """SIGINT of a job in a shell's background."""
+    """A shell ignores SIGINT for its background jobs."""
     program = (
         "signal.signal(signal.SIGINT, signal.SIG_IGN)\nstopping.listen()\nprint('ready', flush=True)\ntime.sleep(0.3)"
     )
@@ -91,7 +95,7 @@ def test_what_a_shell_ignores_for_it_stays_ignored() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_python_ends_comes_too_late(number: int) -> None:
-    """Modules are emptied after all that was registered for the end; handlers of signals are gone by then."""
+    """Python clears modules after the exit handlers have run. By then no signal handlers exist."""
     last = f"class Last:\n    def __del__(self, os=os): os.kill(os.getpid(), {int(number)})\n"
     program = f"import os\n{HEAD}stopping.listen()\n{last}kept = Last()\nprint('done', flush=True)\n"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, text=True, capture_output=True, check=False)
@@ -111,9 +115,12 @@ def test_a_query_ends_in_time_whether_or_not_duckdb_looks_for_signals() -> None:
 
 
 @pytest.mark.skipif(duckdb.__version__ >= "2", reason="DuckDB 2.0.1 does not always look for signals during a query")
-@pytest.mark.slow  # of a release of DuckDB; what it is for is the test before
+@pytest.mark.slow  # tests only the installed DuckDB; the test before covers our own code
 def test_duckdb_swallows_a_keyboard_interrupt() -> None:
-    """What is_stop is there for: if this fails, DuckDB has another way, which is_stop must know."""
+    """DuckDB swallows KeyboardInterrupt, so is_stop exists.
+
+    If this test fails, is_stop must learn DuckDB's new behaviour.
+    """
     program = (
         f"import duckdb\nprint('ready', flush=True)\ntry:\n    {QUERY}"
         "except Exception as error:\n    sys.exit(0 if stopping.is_stop(error) else repr(error))\n"

@@ -1,4 +1,4 @@
-"""Numbers as people read them: one spelling of each unit."""
+"""Human-readable numbers: one spelling of each unit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from pipelines.base import units
 
 
 def test_times_have_one_unit_and_its_digits() -> None:
-    """No `1,000.0 us`, no `0.00 ms`: what is rounded up takes the next unit, and a longer time is never told as shorter."""
+    """A time that is rounded up takes the next unit (no `1,000.0 us`, no `0.00 ms`).
+
+    A longer time never shows as shorter.
+    """
     assert [units.time(ns) for ns in (0, 340, 999_949, 999_951, 12_340_000, 999_960_000, 3_120_000_000_000)] == [
         *("0.0 us", "0.3 us", "999.9 us", "1.00 ms", "12.34 ms", "1.00 s", "3,120.00 s"),
     ]

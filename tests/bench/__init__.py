@@ -1,1 +1,1 @@
-"""Tests of what is run rather than tested: it has to run."""
+"""Tests that the benchmarks, the proofs and the attacks run."""

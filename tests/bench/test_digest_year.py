@@ -1,4 +1,4 @@
-"""The lake of a year of digests: as many steps as it says, and answers for each page."""
+"""The benchmark lake with a year of digests: the number of steps, and an answer for each page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A longer capture from a real one."""
+"""A longer capture made from copies of a real trace."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_real_four_times(tmp_path: Path) -> None:
 
 
 def _check_copies(events: list[dict], n: int, times: int) -> None:
-    """Copies keep their shape, follow each other in time, and share no id."""
+    """Check that the copies keep their shape, follow each other in time, and share no id."""
     copies = [events[i * n : (i + 1) * n] for i in range(times)]
     ids, last_end = set(), float("-inf")
     for copy in copies:

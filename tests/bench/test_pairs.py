@@ -1,4 +1,4 @@
-"""bench/pairs: its programs' metadata, and what its recorder writes."""
+"""The program metadata of bench/pairs, and the files that its recorder writes."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def check_variant(measurement: dict[str, Any], described: Program, folder: Path)
         assert [event["name"] for event in events].count("closing") == 1
 
 
-@pytest.mark.slow  # two programs are in the tests after it
+@pytest.mark.slow  # the tests below it measure two programs
 @pytest.mark.parametrize("name", sorted(ONE_PROCESS, key="products".__ne__))
 def test_a_program_is_measured_and_traced(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     described = PROGRAMS[name]
@@ -127,7 +127,7 @@ def test_a_program_is_measured_and_traced(name: str, tmp_path: Path, monkeypatch
         pytest.skip(reason)
     rounds = 2 if name == "products" else 1
     monkeypatch.setattr(measure, "ROUNDS", (rounds, rounds))
-    monkeypatch.setattr(measure.gc, "collect", lambda: 0)  # as below
+    monkeypatch.setattr(measure.gc, "collect", lambda: 0)  # see the next test
     measurements = measure_pair(name, Place("cpu", "small", tmp_path, tmp_path))
     assert [*measurements] == ["A", "B"]
     for variant in VARIANTS:
@@ -137,7 +137,7 @@ def test_a_program_is_measured_and_traced(name: str, tmp_path: Path, monkeypatch
 
 def test_the_change_is_in_the_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "ROUNDS", (1, 1))
-    monkeypatch.setattr(measure.gc, "collect", lambda: 0)  # it would look at all that tests and torch keep
+    monkeypatch.setattr(measure.gc, "collect", lambda: 0)  # it would scan all objects of the tests and of torch
     measurements = measure_pair("small_operators", Place("cpu", "small", tmp_path, tmp_path))
     counts = {
         variant: sum(
@@ -172,7 +172,7 @@ def test_a_process_that_fails_hangs_or_crashes_is_an_error_with_its_reason(tmp_p
     assert "ValueError: no such thing" in in_a_process(30, tmp_path / "fails", fails)["error"]
     begun = time.monotonic()
     assert in_a_process(1, tmp_path / "hangs", hangs)["error"] == "ended after its limit of 1 s"
-    assert time.monotonic() - begun < 50  # what the process started has ended, too
+    assert time.monotonic() - begun < 50  # the child processes have ended, too
     crashed = in_a_process(30, tmp_path / "crashes", crashes)
     assert crashed["error"] == "the process ended with exit status 3" and "the last words" in crashed["output"]
 
@@ -226,7 +226,7 @@ def test_the_list_has_every_program(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def started_for(folder: Path) -> list[str]:
-    """The commands of running processes that name a folder."""
+    """Return the command lines of running processes that contain the folder's path."""
     commands = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
@@ -234,7 +234,7 @@ def started_for(folder: Path) -> list[str]:
     return [command for command in commands if str(folder) in command]
 
 
-@pytest.mark.slow  # what is kept: the test after it
+@pytest.mark.slow  # the test below checks the files that a resumed run keeps
 def test_a_run_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     names = ["products", "elementwise", "attention", "frozen_layers"]
     command = [sys.executable, "-m", "bench.pairs.record", str(tmp_path), "--device", "cpu", "--only", *names]
@@ -244,7 +244,7 @@ def test_a_run_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
         if line.startswith("elementwise"):
             killed.kill()
     killed.wait()
-    ended = time.monotonic() + 60  # what it measures is ended first
+    ended = time.monotonic() + 60  # the recorder first ends the process that it measures
     while (alive := started_for(tmp_path)) and time.monotonic() < ended:
         time.sleep(0.1)
     assert alive == []
@@ -277,9 +277,9 @@ def test_a_resumed_run_keeps_what_was_recorded_and_nothing_else(tmp_path: Path) 
     assert not again.content["programs"] and not [*tmp_path.glob("*.tar")]
 
 
-@pytest.mark.parametrize("n_bytes", [100, 512, 4000])  # within its header, without its data, within its data
+@pytest.mark.parametrize("n_bytes", [100, 512, 4000])  # cut within the header, before the data, within the data
 def test_a_resumed_run_keeps_what_precedes_a_torn_trace(n_bytes: int, tmp_path: Path) -> None:
-    """The recorder was killed while it packed one, of which truth.json knows nothing yet."""
+    """The recorder was killed while it packed a trace that truth.json does not list yet."""
     truth = Truth(tmp_path, MACHINE, packed=True, limit_bytes=1 << 20)
     files = [tmp_path / f"products.{variant}.json.gz" for variant in VARIANTS]
     torn = tmp_path / "elementwise.A.json.gz"

@@ -1,4 +1,4 @@
-"""The benchmarks and the scripts of the docs run on the CPU, each at its smallest size."""
+"""Runs of the benchmarks and of the scripts of the docs on the CPU, each at its smallest size."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ RUN_BY = {
     "docs/images/critical-path/draw.py": "tests/critical_path/test_page.py",
     "docs/images/first_screen.py": HERE,
 }
-"""Each program, and the test or the program that runs it or its parts."""
+"""The test, or the program, that runs each program or its parts."""
 NOT_RUN = {"bench/hta.py": "it installs HTA into an environment of its own, which takes a network and minutes"}
 
 
 def run(folder: Path, module: str, *words: str) -> str:
-    """Run `python -m bench.MODULE` with the words, of which `{}` is the folder; returns what it printed."""
+    """Run `python -m bench.MODULE` with the words, in which `{}` stands for the folder, and return its output."""
     command = [sys.executable, "-m", f"bench.{module}", *(word.format(folder) for word in words)]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
@@ -82,7 +82,7 @@ def test_a_program_prints_its_numbers(tmp_path: Path, module: str, words: str, n
 @pytest.mark.slow  # tests/models/test_plans.py runs models on the same traces
 def test_growth_of_a_lake_and_of_a_day(tmp_path: Path) -> None:
     seed_lake(tmp_path / "seed", ranks=1)
-    shutil.copytree(tmp_path / "seed", tmp_path / "seed1")  # the same for both
+    shutil.copytree(tmp_path / "seed", tmp_path / "seed1")  # both benchmarks use the same seed lake
     for module in ("growth", "daily"):
         assert run(tmp_path, module, "{}", "--sizes", "1")
 
@@ -156,7 +156,7 @@ def test_what_keeps_torchrec_from_being_measured(
 
 
 def test_htas_side_says_what_it_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With HTA's functions as they are called: HTA itself is in another environment."""
+    """Stand-ins replace the functions of HTA that are called, because HTA is installed in another environment."""
     graph = SimpleNamespace(nodes=[1, 2, 3], edges=[1, 2], summary=lambda: {"gpu": 75})
     analyzer = SimpleNamespace(
         t=SimpleNamespace(get_trace=lambda rank: [0] * 7), critical_path_analysis=lambda **_: (graph, True)
@@ -202,7 +202,7 @@ def test_without_a_browser_there_are_no_pictures_of_pages(monkeypatch: pytest.Mo
 
 @pytest.mark.slow
 def test_the_pages_of_the_docs_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is kept as the page that the browser would photograph."""
+    """Each picture is replaced with the HTML page that the browser would photograph."""
     screen = first_screen()
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setattr(shutil, "which", lambda name: name)

@@ -1,4 +1,4 @@
-"""A floor of the benchmark that is not held, or not measured, is told."""
+"""Floors of the benchmark: a value that misses its floor or was not measured is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The proof of bench/scale_proof.py in small: every unit twice, a node killed, all tables as of one process."""
+"""A small run of bench/scale_proof.py with a killed node.
+
+Every unit runs twice, and all tables equal the tables of one process.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What holds for the critical path of every window of every trace in the default profile, checked against the file itself:
-it covers the window, and so on.
+"""Invariants of the critical path in the default profile, for every window of every trace.
+
+They are checked against the trace file itself, for example that the path covers the window.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tests.harness import connect_all, create_step, only
 
 GPU = ("kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset")
 LAUNCH_NS = 40_000
-"""A launch is on its way for less, whatever the trace."""
+"""Upper limit of the launch latency in any trace, in ns."""
 TABLES = (
     "critical_path",
     "critical_path_nodes",
@@ -35,11 +36,13 @@ TABLES = (
     "event_waits",
 )
 CLOCK_NS = 10_000
-"""A call may return that much before the end of what it waited for (inferred waits), or a wait end before its source."""
+"""Tolerance in ns: an inferred wait's call may return this much before the awaited work ends, and a recorded wait may
+end this much before its source.
+"""
 
 
 class File:
-    """The GPU work of a trace as the file has it, times in ns from the trace's base."""
+    """The GPU work of a trace as read from its file, with times in ns from the trace's base."""
 
     def __init__(self, trace: Path | dict[str, Any]) -> None:
         if isinstance(trace, Path):
@@ -49,14 +52,14 @@ class File:
         self.base = 0 if isinstance(trace, list) else int(trace.get("baseTimeNanoseconds", 0))
 
     def span(self, event: int) -> tuple[int, int]:
-        """Start and end of an event."""
+        """Return start and end of an event."""
         e = self.events[event]
         start = self.base + int(Decimal(e["ts"]) * 1000)
         return start, start + int(Decimal(e["dur"]) * 1000)
 
     @cached_property
     def streams(self) -> dict[tuple[Any, Any], list[tuple[int, int, int]]]:
-        """(start, end, event) of all work of a stream (device, stream) in order of start."""
+        """Return (start, end, event) of all work of each stream (device, stream), in order of start."""
         work_by_stream = defaultdict(list)
         for i, e in enumerate(self.events):
             if isinstance(e, dict) and e.get("ph") == "X" and e.get("cat") in GPU and "dur" in e:
@@ -65,16 +68,16 @@ class File:
 
     @cached_property
     def latest_ends(self) -> dict[tuple[Any, Any], list[int]]:
-        """For each work of `streams`, when all work of its stream up to it had ended."""
+        """Return the running maximum of the end times in `streams`, by stream."""
         return {stream: [*accumulate((end for _, end, _ in work), max)] for stream, work in self.streams.items()}
 
     def stream(self, event: int) -> tuple[Any, Any]:
-        """Device and stream of GPU work."""
+        """Return device and stream of a GPU activity."""
         args = self.events[event].get("args", {})
         return args.get("device", self.events[event].get("pid")), args.get("stream")
 
     def idle_ns(self, event: int, since: int) -> int:
-        """How long before GPU work began, counted from `since`, its stream had nothing to do."""
+        """Return how long the stream was idle just before the activity, counted from `since` at the earliest."""
         start = self.span(event)[0]
         work = self.streams[self.stream(event)]
         n_before = bisect_left(work, (start, start, event))
@@ -83,9 +86,9 @@ class File:
 
 
 def check(*traces: Path | dict[str, Any]) -> int:
-    """Assert all that is said below of every usual window (whole trace, profiler steps) of the traces.
+    """Check all invariants in every usual window (whole trace, profiler steps) of the traces.
 
-    Returns how many edges wait for work of before their window.
+    Return the number of edges that wait for work from before their window.
     """
     con, trace_ids = connect_all(traces)
     request_windows(con, usual_windows(con, trace_ids))
@@ -98,7 +101,7 @@ def check(*traces: Path | dict[str, Any]) -> int:
 
 
 def check_in(con: duckdb.DuckDBPyConnection, trace: Path | dict[str, Any]) -> None:
-    """Of the trace whose windows `con` shows, in TABLES and device_floors."""
+    """Check all invariants of the trace whose windows `con` shows in TABLES and device_floors."""
     file = File(trace)
     check_rule_in(con)
     _launch_delays_are_idle_time(con, file)
@@ -109,7 +112,10 @@ def check_in(con: duckdb.DuckDBPyConnection, trace: Path | dict[str, Any]) -> No
 
 
 def check_rule(*traces: dict[str, Any]) -> None:
-    """Assert of every usual window of the traces only that its nodes are bound, and that the path covers it: of broken input, too."""
+    """Check in every usual window only that its nodes are bound and that the path covers it.
+
+    These two rules also apply to traces that break what a profiler promises.
+    """
     con, trace_ids = connect_all(traces)
     request_windows(con, usual_windows(con, trace_ids))
     run_models(con, load_catalog(), TABLES)
@@ -120,14 +126,17 @@ def check_rule(*traces: dict[str, Any]) -> None:
 
 
 def check_rule_in(con: duckdb.DuckDBPyConnection) -> None:
-    """Of the windows whose path, nodes, edges and events `con` shows."""
+    """Check both rules for the windows whose path, nodes, edges and events `con` shows."""
     _every_node_is_bound(con)
     _events_are_those_of_the_nodes(con)
     _the_path_covers_the_window(con)
 
 
 def _every_node_is_bound(con: duckdb.DuckDBPyConnection) -> None:
-    """No edge claims more than passed, and every node of a window but its start has one that claims all of it."""
+    """Assert that no edge claims more time than passed between its nodes.
+
+    Every node of a window except its start has an edge that claims all of that time.
+    """
     con.execute("CREATE OR REPLACE TEMP TABLE node AS SELECT window_id, node_id, at_ns FROM critical_path_nodes")
     con.execute(
         "CREATE OR REPLACE TEMP TABLE claim AS SELECT e.window_id, e.src_node_id, e.dst_node_id, e.path_weight_ns AS claim_ns, "
@@ -149,7 +158,10 @@ def _every_node_is_bound(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def _events_are_those_of_the_nodes(con: duckdb.DuckDBPyConnection) -> None:
-    """Operators, calls and GPU work have both of their ends in the graph; what is around host time is known, too."""
+    """Assert that operators, calls and GPU work have both of their ends in the graph.
+
+    The events around host time and the owners of edges are in the table of events, too.
+    """
     events = "SELECT window_id, event_id FROM critical_path_events WHERE class <> 'HOST'"
     nodes = "SELECT DISTINCT window_id, event_id FROM critical_path_nodes WHERE side <> 'frame'"
     assert con.execute(f"({events} EXCEPT {nodes}) UNION ALL ({nodes} EXCEPT {events})").fetchall() == []
@@ -161,7 +173,7 @@ def _events_are_those_of_the_nodes(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def _the_path_covers_the_window(con: duckdb.DuckDBPyConnection) -> None:
-    """It is as long as the window, to the nanosecond, and every edge on it has a label and an owner."""
+    """Assert that the path is exactly as long as the window, and that its edges have labels and owners."""
     rows = con.execute(
         "SELECT w.path_end_ns - w.path_start_ns, sum(p.path_weight_ns), sum(p.duration_ns), count(p.bound_by), count(p.owner), "
         "count(p.seq) FROM critical_path_windows AS w JOIN critical_path AS p USING (window_id) GROUP BY w.window_id, 1"
@@ -171,8 +183,10 @@ def _the_path_covers_the_window(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def _launch_delays_are_idle_time(con: duckdb.DuckDBPyConnection, file: File) -> None:
-    """A launch delay is charged for no longer than the stream had nothing to do, whatever the window, and no more than the
-    shortest launch and what such times vary by of the time before: work that ended meanwhile held nothing up.
+    """Assert that a launch delay is at most the time for which the stream was idle, in any window.
+
+    The allowance is the shortest launch plus the spread of launch times. Work that ended within this time held nothing
+    up.
     """
     query = (
         "SELECT max(launch_ns + least(4 * launch_spread_ns, 20000)) FROM device_floors "
@@ -187,7 +201,10 @@ def _launch_delays_are_idle_time(con: duckdb.DuckDBPyConnection, file: File) -> 
 
 
 def _no_stretch_is_charged_twice(con: duckdb.DuckDBPyConnection, file: File) -> None:
-    """An edge weighs no more than lies between its ends, and begins on the path where the last one ended."""
+    """Assert that an edge weighs at most the time between its ends.
+
+    Each edge of the path begins where the previous one ended.
+    """
     rows = con.execute(
         "SELECT window_id, src_event_id, src_is_start, dst_event_id, dst_is_start, path_weight_ns, weight_ns FROM critical_path "
         "ORDER BY window_id, seq"
@@ -211,13 +228,15 @@ def _shares_sum(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def _inferred_waits_are_possible(con: duckdb.DuckDBPyConnection, file: File) -> None:
-    """Where there are cuda_sync rows, work has inferred waits only by waits for events that the trace does not state; what was
-    waited for ended when the wait was over.
+    """Assert that awaited work ended by the time the inferred wait was over.
+
+    In a trace with cuda_sync rows, a GPU activity has inferred waits only if the trace does not state the events of its
+    waits.
     """
     rows = con.execute(
         "SELECT DISTINCT src_event_id, dst_event_id, dst_is_start, window_id FROM critical_path_edges WHERE is_inferred "
-        "AND edge_type NOT IN ('HOST_GAP', 'THREAD_HAND_OFF') "  # a thread waited for another one
-        "AND NOT waits_for_earlier_work"  # what was waited for is no node of the window
+        "AND edge_type NOT IN ('HOST_GAP', 'THREAD_HAND_OFF') "  # these edges connect threads of the host
+        "AND NOT waits_for_earlier_work"  # the awaited work is not a node of the window
     ).fetchall()
     query = "SELECT src_event_id, dst_event_id FROM critical_path WHERE path_weight_ns > 0"
     on_path = {*con.execute(query).fetchall()}
@@ -235,7 +254,7 @@ def _inferred_waits_are_possible(con: duckdb.DuckDBPyConnection, file: File) -> 
 
 
 def _caveats_speak(con: duckdb.DuckDBPyConnection) -> None:
-    """A window without a path says so, and no caveat is without words."""
+    """Assert that a window without a path has a caveat, and that every caveat has a text."""
     silent = con.execute(
         "SELECT window_id FROM critical_path_windows WHERE window_id NOT IN (SELECT window_id FROM critical_path) "
         "AND window_id NOT IN (SELECT window_id FROM critical_path_caveats WHERE caveat = 'no_critical_path')"

@@ -20,7 +20,7 @@ _OPERATORS = ("a", "autograd::engine::evaluate_function: MmBackward0", "forward"
 
 
 def noise(rng: random.Random, n: int = 80) -> Events:
-    """Events that cross, have no or a negative duration, and do not follow from each other."""
+    """Return events that cross, have no or a negative duration, and do not follow from each other."""
     trace: Events = [
         x("user_annotation", f"ProfilerStep#{k}", 1000 * k, rng.choice([900, 1000, 1100])) for k in range(3)
     ]
@@ -42,7 +42,7 @@ def _shuffled(trace: Events, rng: random.Random) -> Events:
 
 
 def _cut_off(trace: Events, rng: random.Random) -> Events:
-    """A file that ends early, in whatever order the profiler wrote it."""
+    """Truncate the file, in whatever order the profiler wrote it."""
     return trace[: rng.randrange(len(trace) // 2, len(trace))]
 
 
@@ -51,46 +51,46 @@ def _without_some(trace: Events, rng: random.Random) -> Events:
 
 
 def _clocks_apart(trace: Events, rng: random.Random) -> Events:
-    """The GPU's clock is off, so that work begins before its launch, or long after."""
+    """Shift the GPU's clock, so that work begins before its launch or long after it."""
     by = rng.choice([-3000, -200, -20, -2, 5, 200])
     return [{**e, "ts": e["ts"] + by} if e.get("cat") in _GPU else e for e in trace]
 
 
 def _clock_jumps(trace: Events, rng: random.Random) -> Events:
-    """From some moment on, a clock runs behind: on that thread or stream events overlap."""
+    """Set a clock back at some moment, so that events overlap on its thread or stream."""
     times = [e["ts"] for e in trace if "dur" in e]
     at, of = rng.choice(times), rng.choice([e["tid"] for e in trace if "dur" in e])
     return [{**e, "ts": e["ts"] - 150} if e.get("tid") == of and e.get("ts", 0) > at else e for e in trace]
 
 
 def _durations(trace: Events, rng: random.Random) -> Events:
-    """Some are zero, negative, or far longer."""
+    """Make some durations zero, negative, or far longer."""
     return [{**e, "dur": rng.choice([0, -7, e["dur"] * 9])} if "dur" in e and rng.random() < 0.1 else e for e in trace]
 
 
 def _hip(trace: Events, rng: random.Random) -> Events:
-    """The other vendor's calls."""
+    """Rename CUDA calls to the calls of the other vendor."""
     return [{**e, "name": e["name"].replace("cuda", "hip", 1)} if e.get("cat") == "cuda_runtime" else e for e in trace]
 
 
 def _two_processes(trace: Events, rng: random.Random) -> Events:
-    """The same program twice, a little later, in one file."""
+    """Add a second process that runs the same program a little later."""
     return [*trace, *(_copied(e, 1, rng.choice([0, 3, 500])) for e in trace)]
 
 
 def _crowd(trace: Events, rng: random.Random) -> Events:
-    """Sixteen times as many of one category."""
+    """Multiply the events of one category by sixteen."""
     of = rng.choice(sorted({e["cat"] for e in trace if "cat" in e and "dur" in e}))
     return [*trace, *({**e, "ts": e["ts"] + 3 * k} for e in trace if e.get("cat") == of for k in range(1, 16))]
 
 
 def _many_threads(trace: Events, rng: random.Random) -> Events:
-    """One thread's events on sixteen."""
+    """Copy the operators of each thread to fifteen more threads."""
     return [*trace, *({**e, "tid": 500 + k} for e in trace if e.get("cat") == "cpu_op" for k in range(15))]
 
 
 def _poll_loop(trace: Events, rng: random.Random) -> Events:
-    """On a thread there is, over whatever else it does."""
+    """Add a polling loop on an existing thread, across whatever else the thread does."""
     at, tid = rng.choice([(e["ts"], e["tid"]) for e in trace if e.get("cat") == "cuda_runtime"] or [(0, 1)])
     return [
         *trace,
@@ -117,7 +117,7 @@ _HARMS: tuple[Callable[[Events, random.Random], Events], ...] = (
 
 @st.composite
 def broken(draw: st.DrawFn) -> dict[str, Any]:
-    """A trace that went through up to three of the above."""
+    """Draw a trace and apply up to three of these mutations to it."""
     seed = draw(st.integers(0, 10**6))
     trace = noise(random.Random(seed)) if draw(st.booleans()) else random_capture(seed)["traceEvents"]
     for harm in draw(st.lists(st.sampled_from(_HARMS), max_size=3, unique=True)):

@@ -1,4 +1,4 @@
-"""The k longest alternatives against all paths there are, written down one by one."""
+"""The k longest alternatives, compared with an enumeration of all paths."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from tests.effort import examples
 
 
 def every_set(edges: list[Edge]) -> dict[frozenset[int], int]:
-    """Each set of events with time on a path, and the length of the longest path that has it."""
+    """Return the length of the longest path for each set of events with time on a path."""
     graph = nx.DiGraph()
     for u, v, w, e in edges:
         graph.add_edge(u, v, weight=w, event=e)
-    # A path begins where nothing leads in, or behind an edge that would only make it shorter; ends likewise.
+    # A path begins at a node without incoming edges, or after an edge of negative weight, which would only make it
+    # shorter. Paths end likewise.
     begins = {v for v in graph if not graph.in_degree(v)} | {v for _, v, w, _ in edges if w < 0}
     ends = {v for v in graph if not graph.out_degree(v)} | {u for u, _, w, _ in edges if w < 0}
     lengths: dict[frozenset[int], int] = {}
@@ -75,7 +76,7 @@ def test_random_graphs_with_negative_weights(edges: list[Edge], k: int) -> None:
 
 @pytest.mark.parametrize("per_event", [1, 2, 9])
 def test_a_ladder_of_many_choices(per_event: int) -> None:
-    """2^10 paths of 20 steps with ties; with few events most of them are the same alternative."""
+    """The graph has 2^10 paths of 20 steps with ties. With few events, most of them are the same alternative."""
     edges = []
     for i in range(10):
         for side, more in ((0, 0), (1, i % 3)):
@@ -86,7 +87,10 @@ def test_a_ladder_of_many_choices(per_event: int) -> None:
 
 
 def test_skipping_parts_of_an_event_is_no_alternative() -> None:
-    """Forty events that each may lose a part for 1 ns: 2^40 paths, and one other set, 100 ns shorter."""
+    """Each of forty events can omit a part for 1 ns, which makes 2^40 paths.
+
+    The only other set of events is 100 ns shorter.
+    """
     edges = []
     for i in range(40):
         edges += [(3 * i, 3 * i + 1, 5, i), (3 * i + 1, 3 * i + 2, 1, i), (3 * i + 1, 3 * i + 3, 5, i)]
@@ -98,7 +102,7 @@ def test_skipping_parts_of_an_event_is_no_alternative() -> None:
 
 @pytest.mark.parametrize(("profile", "other"), [("default", [2]), ("hta", [0, 1])])
 def test_the_path_that_others_differ_from_is_that_of_the_profile(profile: str, other: list[int]) -> None:
-    """Of two paths equally long, the critical one is no alternative."""
+    """The critical path is not an alternative to another path of the same length."""
     with duckdb.connect() as con:
         con.execute(
             f"CREATE TABLE critical_path_windows AS SELECT 't' AS trace_id, 'w' AS window_id, '{profile}' AS profile, 1 AS window_no"

@@ -1,4 +1,7 @@
-"""The networkx backend on ordinary networkx graphs: it answers as networkx does, or declines what our tables never hold."""
+"""The networkx backend on ordinary networkx graphs.
+
+It answers as networkx does, or declines input that tracelake's tables never contain.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +24,13 @@ WEIGHTS = ([0, 0, 1, 1, 2], [0, 0, 1, 1, 2, -1], [2**40, 2**40 + 1, -(2**40)])
 ODD_NODES: list[Hashable] = [2**70, "a", (1, "b"), 2.5, True]
 ODD_WEIGHTS = [0.5, Fraction(1, 3), 2**80, True, np.int64(3), float("nan"), None]
 
-# networkx keeps conversions with the graph and says so at the second call.
+# networkx caches conversions with the graph and warns about it on the second call.
 pytestmark = pytest.mark.filterwarnings("ignore:Note. conversions to backend graphs")
 
 
 @st.composite
 def graphs(draw: st.DrawFn, cycles: bool = False) -> nx.DiGraph:
-    """A graph built, changed and perhaps seen through a view, with isolated nodes and many ties."""
+    """Draw a graph with isolated nodes and many ties, possibly after removals and through a view."""
     nodes = draw(st.lists(st.sampled_from(NODES), unique_by=repr, max_size=9))
     graph = nx.DiGraph()
     graph.add_nodes_from(draw(st.permutations(nodes))[: draw(st.integers(0, 9))])
@@ -52,7 +55,7 @@ def graphs(draw: st.DrawFn, cycles: bool = False) -> nx.DiGraph:
 
 
 def outcome(function: Callable[[], Any]) -> Any:
-    """What a call gives, with its type, or the class of what it raises."""
+    """Return the result of a call with its type, or the class of the exception."""
     try:
         result = function()
     except Exception as error:
@@ -87,7 +90,10 @@ def test_the_same_with_cycles(graph: nx.DiGraph) -> None:
 @settings(max_examples=examples(300), deadline=None)
 @given(graphs(cycles=True))
 def test_there_and_back(graph: nx.DiGraph) -> None:
-    """The nodes, the edges and their weights; and back it is the graph itself, with every order in which networkx lists them."""
+    """The conversion keeps nodes, edges and weights.
+
+    The conversion back returns the same graph object, with every order in which networkx lists it.
+    """
     arrays = BackendInterface.convert_from_nx(graph)
     ids = arrays.node_ids
     assert list(arrays) == list(graph)
@@ -97,7 +103,11 @@ def test_there_and_back(graph: nx.DiGraph) -> None:
 
 
 def declined(graph: Any, **how: Any) -> None:
-    """Named, the backend refuses with a reason; where networkx may choose, networkx itself answers."""
+    """Assert that the backend declines the graph.
+
+    If the backend is named, it raises an error with a reason. If networkx may choose the backend, networkx itself
+    answers.
+    """
     for function in (nx.dag_longest_path, nx.dag_longest_path_length):
         if function is nx.dag_longest_path_length and "topo_order" in how:
             continue
@@ -121,7 +131,7 @@ def test_weights_that_are_no_whole_numbers_are_declined(weight: Any) -> None:
 
 def test_what_else_our_tables_never_need_is_declined() -> None:
     line = nx.DiGraph([(0, 1, {"weight": 1, "cost": 5}), (1, 2, {"weight": 1})])
-    declined(nx.DiGraph([(0, 1), (1, 2, {"weight": 2})]))  # an edge without a weight
+    declined(nx.DiGraph([(0, 1), (1, 2, {"weight": 2})]))  # the first edge has no weight
     declined(line, weight="cost")
     declined(line, weight=None)
     declined(line, topo_order=[0, 1, 2])
@@ -146,7 +156,7 @@ def test_what_is_no_digraph_is_refused_as_networkx_does() -> None:
 
 
 def test_networkx_may_choose_the_backend_by_itself() -> None:
-    """With a priority set, graphs come here where we can take them; the rest stays with networkx."""
+    """With a priority set, networkx uses the backend for the graphs that it supports, and answers the others itself."""
     line, double = nx.path_graph(3, nx.DiGraph), nx.MultiDiGraph([(0, 1), (0, 1)])
     nx.set_edge_attributes(line, 1, "weight")
     with nx.config.backend_priority(algos=["tracelake"]):
@@ -163,7 +173,7 @@ def test_functions_of_networkx_that_are_not_here_run_on_the_converted_graph() ->
 
 @pytest.mark.parametrize("priority", [[], ["tracelake"]])
 def test_graphs_of_the_program_stay_with_networkx(monkeypatch: pytest.MonkeyPatch, priority: list[str]) -> None:
-    """Whoever imports networkx beside an installed tracelake has not asked for another longest path."""
+    """A program that imports networkx keeps networkx's longest path even if tracelake is installed."""
     asked: list[type] = []
     monkeypatch.setattr(
         BackendInterface, "dag_longest_path", staticmethod(lambda graph, *_: asked.append(type(graph)) or [0])

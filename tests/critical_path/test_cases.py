@@ -1,4 +1,7 @@
-"""The thirteen small traces on which HTA errs or fails: `hta` errs likewise, `default` does what design §6 says."""
+"""The thirteen small traces on which HTA errs or fails.
+
+`hta` reproduces HTA's result, and `default` gives the result of design §6.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ Edges = set[tuple[int, bool, int, bool, str]]
 
 @cache
 def solved(folder: Path, profile: str) -> dict[str, tuple[PathAnswer, dict]]:
-    """By case the answer and the edges, of all cases at once."""
+    """Return the answer and the edges of all cases, by case; the models run once."""
     by_case = {}
     for case, (con, answer) in zip(CASES, answers((folder / f"{case}.json" for case in CASES), profile), strict=True):
         rows = con.execute(
@@ -53,15 +56,15 @@ def test_hta_profile_gives_htas_answer(shared: Path, case: str) -> None:
         (
             "S1",
             400.0,
-        ),  # to the end of the sync: launch → g1 30, three kernels 300, gaps 10 + 10, and 40 until it returns
+        ),  # until the sync returns: launch → g1 30, three kernels 300, gaps 10 + 10, return 40
         ("S2", 200.0),
         ("S3", 200.0),
         ("S4", 105.0),  # from the start of a to the end of b, on two threads
         ("S7", 520.0),  # dev0: 10 + 10 + 500; dev1 does not wait for it
-        ("S10", 110.0),  # a and b cross: 100 to 180 once, 20 until c, and c
-        ("S11", 5905.0),  # nothing is cut off at 1.5 ms: the whole time from a to the end of k2
+        ("S10", 110.0),  # a and b cross, so 100 to 180 counts once, then 20 until c, and c
+        ("S11", 5905.0),  # no cut-off at 1.5 ms: the whole time from a to the end of k2
         ("S12", 80.0),  # cooperative launch and 2D copy: 10 + 20 + 20 + gap 10 + 20
-        ("S13", 230.0),  # to the end of k1, which the sync did not wait for
+        ("S13", 230.0),  # to the end of k1, for which the sync did not wait
     ],
 )
 def test_default_lengths(shared: Path, case: str, length_us: float) -> None:

@@ -1,4 +1,4 @@
-"""What an answer says of itself: the caveats of a window, why there is no path, which values a switch takes."""
+"""Caveats of a window, reasons for a missing path, and the values of switches."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ def caveats_of(trace: Any, annotation: str = "") -> dict[str, dict[str, Any]]:
 
 
 def caveats_of_windows(trace: Any, *annotations: str) -> list[dict[str, dict[str, Any]]]:
-    """Of the whole trace (""), or of what the annotations span, in their order; the models run once."""
+    """Return the caveats of the whole trace ("") or of the annotations' windows, in their order.
+
+    The models run once.
+    """
     con, trace_id = connect(trace)
     windows = [WindowRequest(trace_id, asked or "full", annotation=asked) for asked in annotations]
     request_windows(con, windows)
@@ -44,7 +47,7 @@ def caveats_of_windows(trace: Any, *annotations: str) -> list[dict[str, dict[str
 
 @pytest.fixture(scope="module")
 def traces(tmp_path_factory: pytest.TempPathFactory) -> Batch:
-    """Of the quick tests below, but for those that set switches."""
+    """Compute the traces of the quick tests below that set no switches."""
     folder = tmp_path_factory.mktemp("caveats")
     batch = Batch(*ANSWERED, "_stated_windows")
     capture = write_capture(CaptureSpec(ranks=1, steps=2, seed=5), folder)
@@ -62,7 +65,7 @@ def caveats_in(traces: Batch, name: str, annotation: str | None = None) -> dict[
 
 
 def caveats_of_all(*traces: Any, **overrides: str) -> list[dict[str, dict[str, Any]]]:
-    """Of each as a whole; the models run once."""
+    """Return the caveats of each trace as a whole; the models run once."""
     return [by_name(answer) for _, answer in answers(traces, **overrides)]
 
 
@@ -71,7 +74,7 @@ def by_name(answer: PathAnswer) -> dict[str, dict[str, Any]]:
 
 
 def tracelake(*arguments: Any) -> subprocess.CompletedProcess[str]:
-    """The command as a process would end: in this one, for a process costs seconds."""
+    """Run the command in this process, because starting a process takes seconds."""
     done = CliRunner().invoke(app, [*map(str, arguments)])
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
@@ -117,7 +120,7 @@ def test_a_trace_without_sync_rows_says_what_was_inferred(traces: Batch) -> None
     caveat = caveats_in(traces, "waits")["no_sync_events"]
     assert caveat["n"] == 1 and "1 wait for GPU work is inferred from calls and times" in caveat["detail"]
     assert "no wait for GPU work" in caveats_in(traces, "no waits")["no_sync_events"]["detail"]
-    assert "no_sync_events" not in caveats_in(traces, "no work")  # so there is nothing to wait for
+    assert "no_sync_events" not in caveats_in(traces, "no work")  # there is no GPU work to wait for
 
 
 @pytest.mark.slow  # 2 s
@@ -126,9 +129,9 @@ def test_where_nothing_is_inferred_waits_are_unknown() -> None:
     assert "unknown" in unknown["no_sync_events"]["detail"]
 
 
-@pytest.mark.slow  # 2 s: the default path covers its window in every test of it
+@pytest.mark.slow  # 2 s; every test of the default path checks that it covers its window
 def test_a_path_that_covers_little_says_so(traces: Batch) -> None:
-    """Where gaps weigh nothing; in default the path covers everything."""
+    """The switch makes gaps weigh nothing; the default path covers the whole window."""
     assert "coverage" not in caveats_in(traces, "little")
     of_little, of_more, of_most = caveats_of_all(LITTLE, MORE, MOST, covers_window="false")
     said = of_little["coverage"]
@@ -138,7 +141,10 @@ def test_a_path_that_covers_little_says_so(traces: Batch) -> None:
 
 
 def waiting_steps(of_second: dict[str, int] | None) -> list[dict[str, Any]]:
-    """Two steps, in each of which a stream waits for another; these numbers are in the row of the second wait, if any."""
+    """Return two steps, in each of which a stream waits for another stream.
+
+    The second wait's row contains `of_second`, or is missing if `of_second` is None.
+    """
     events = []
     for number in (1, 2):
         at, first = 2000 * number, 10 * number
@@ -156,7 +162,7 @@ def waiting_steps(of_second: dict[str, int] | None) -> list[dict[str, Any]]:
 
 
 WAITING: dict[str, tuple[list[dict[str, Any]], list[bool]]] = {
-    # whether the trace states the waits of: all of it, step 1, step 2
+    # whether the trace states the waits of the whole trace, of step 1, and of step 2
     "all stated": (
         waiting_steps({"wait_on_stream": 7, "wait_on_cuda_event_record_corr_id": 22}),
         [True, True, True],
@@ -169,7 +175,10 @@ WAITING: dict[str, tuple[list[dict[str, Any]], list[bool]]] = {
 
 
 def test_a_window_states_its_waits_if_no_caveat_says_otherwise(traces: Batch) -> None:
-    """What-if asks the model of a file, and the caveats of a window in a lake and of a saved path (`of_saved`)."""
+    """For a file, what-if reads the table of windows with stated waits.
+
+    For a window in a lake and for a saved path, it reads the caveats (`of_saved`).
+    """
     for name, (_, stated) in WAITING.items():
         for window, is_stated in zip(("", "ProfilerStep#1", "ProfilerStep#2"), stated, strict=True):
             unstated = {"no_sync_events", "unstated_waits"} & caveats_in(traces, name, window).keys()
@@ -179,13 +188,13 @@ def test_a_window_states_its_waits_if_no_caveat_says_otherwise(traces: Batch) ->
 
 def test_time_in_which_only_collectives_ran_or_nothing_is_told(traces: Batch) -> None:
     said = caveats_in(traces, "alone")["only_communication"]
-    assert (said["time_us"], said["severity"]) == (250, "warning")  # from 100 to 350: then the gemm computes beside it
+    assert (said["time_us"], said["severity"]) == (250, "warning")  # 100 to 350; then the gemm computes concurrently
     assert caveats_in(traces, "idle")["idle_gaps"]["time_us"] == 5000
     assert caveats_in(traces, "idle beside work without a name")["idle_gaps"]["time_us"] == 4000
 
 
 def _drawn(rng: random.Random) -> list[dict[str, Any]]:
-    """Operators with long pauses, and work of all classes that overlaps on two devices of two streams."""
+    """Return operators with long pauses, and overlapping work of all classes on two devices with two streams each."""
     events, now = [], 0
     for number in range(1, 40):
         now += rng.choice([1, 5, 30, 1500, 4000])
@@ -198,9 +207,12 @@ def _drawn(rng: random.Random) -> list[dict[str, Any]]:
     return events
 
 
-@pytest.mark.slow  # 2 s: what the tables say is above
+@pytest.mark.slow  # 2 s; a test above checks the tables
 def test_a_what_if_of_such_gaps_says_the_same() -> None:
-    """Counted anew from the arrays of the graph: traces of several streams, where other work runs in a gap."""
+    """`what-if` computes the caveat again from the graph's arrays.
+
+    The traces have several streams, and other work runs in a gap.
+    """
     seen = 0
     for seed in (2, 3):
         trace = _drawn(random.Random(seed))
@@ -210,17 +222,20 @@ def test_a_what_if_of_such_gaps_says_the_same() -> None:
         gaps = Scenario((("kernel_gaps", 0.5), ("launch_overhead", 0)))
         (both, other) = what_if(window, [gaps, Scenario((("gemm", 0.5),))])
         assert both.as_json()["caveats"] == both.caveats
-        unseen, *lacking = both.caveats  # there are no cuda_sync events
+        unseen, *lacking = both.caveats  # the traces have no cuda_sync events
         assert unseen["caveat"] == "unseen_waits" and lacking == ([] if idle_gaps is None else [idle_gaps])
-        assert other.caveats[0] == unseen  # it gains nothing of the gaps
+        assert other.caveats[0] == unseen  # this scenario does not shorten the gaps
         assert [caveat["caveat"] for caveat in other.caveats[1:]] == ["overlapping_streams"]
         seen += idle_gaps is not None
     assert seen
 
 
-@pytest.mark.slow  # 5 s: such times by hand are above
+@pytest.mark.slow  # 5 s; tests above check such times by hand
 def test_time_beside_the_path_is_that_of_every_instant() -> None:
-    """Instants between all starts and ends, each looked at by itself: what the path does, and what the devices run."""
+    """The expected times come from a check of each interval between starts and ends.
+
+    The check combines the path's activity with the work of the devices.
+    """
     times, drawn = [], Batch(*ANSWERED, "_path_beside", "critical_path_nodes", "kernels")
     drawn.add_all((f"drawn {seed}", _drawn(random.Random(seed))) for seed in range(12))
     for seed in range(12):
@@ -272,11 +287,11 @@ def test_what_the_window_lacks_or_exceeds_is_told(traces: Batch) -> None:
 
 @pytest.mark.slow  # 2 s
 def test_lost_launches_are_told_from_those_before_the_trace() -> None:
-    """What the host saves is too little where the trace lost launches: work without one stays where it is."""
+    """If the trace lost launches, the saving of host time is too low, because work without a launch does not move."""
     own = launched("gemm", 100, 120, 50, 1)
     before = [kernel("earlier", at, 10, at, stream=7) for at in (20, 40)]
     after = [kernel("lost", at, 10, at, stream=7) for at in (300, 400, 500)]
-    elsewhere = [kernel("other stream", 300, 10, 77, stream=9)]  # of which nothing was launched here
+    elsewhere = [kernel("other stream", 300, 10, 77, stream=9)]  # the trace contains no launch for this stream
     cases = ((before, 0), (after, 3), ([*before, *after], 3), (elsewhere, 0))
     for (events, n_lost), caveats in zip(cases, caveats_of_all(*([*own, *events] for events, _ in cases)), strict=True):
         said = caveats["unlaunched_work"]
@@ -285,7 +300,7 @@ def test_lost_launches_are_told_from_those_before_the_trace() -> None:
 
 
 def cut(folder: Path) -> Path:
-    """A file that ends early."""
+    """Write a truncated file."""
     path = folder / "cut.json"
     path.write_text(json.dumps({"traceEvents": [op("a", 0, 10), op("b", 20, 10), op("c", 40, 10)]})[:-60])
     return path
@@ -327,7 +342,7 @@ def test_a_trace_without_a_path_says_why(tmp_path: Path, reason: str, command: s
 def test_a_window_in_which_nothing_takes_time_has_no_path_and_no_cycle(traces: Batch) -> None:
     said = caveats_in(traces, "instant")["no_critical_path"]
     assert (said["severity"], said["detail"]) == ("warning", "all of its events have length 0")
-    assert "no_critical_path" not in caveats_in(traces, "instants")  # the host took time between them
+    assert "no_critical_path" not in caveats_in(traces, "instants")  # host time passes between the instants
 
 
 @pytest.mark.slow  # 2 s
@@ -384,9 +399,12 @@ def trace_file(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.slow  # paths by data are in test_data_dependencies.py
+@pytest.mark.slow  # test_data_dependencies.py tests paths by data
 def test_an_overlay_by_data_dependencies(shared: Path, tmp_path: Path) -> None:
-    """An execution trace beside the trace serves the overlay, too; without one the command says what it needs."""
+    """The overlay also uses an execution trace next to the trace.
+
+    Without an execution trace, the error names the missing option.
+    """
     trace = shared / "traces" / "ranks" / "dlrm_8" / "worker0.json.gz"
     done = tracelake("overlay", trace, "--dependencies", "data", "--out", tmp_path, "--json")
     assert done.returncode == 0 and Path(json.loads(done.stdout)["path"]).exists(), done.stderr
@@ -395,7 +413,7 @@ def test_an_overlay_by_data_dependencies(shared: Path, tmp_path: Path) -> None:
     assert done.returncode == 1 and "--execution-trace" in done.stderr
 
 
-@pytest.mark.slow  # paths by data and by switches are in test_data_dependencies.py
+@pytest.mark.slow  # test_data_dependencies.py tests paths by data and by switches
 def test_what_if_of_a_graph_by_data_and_by_switches(shared: Path) -> None:
     trace = shared / "traces" / "ranks" / "dlrm_8" / "worker0.json.gz"
     wanted = ["--remove", "launch_overhead", "--json"]

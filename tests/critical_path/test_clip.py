@@ -1,4 +1,4 @@
-"""Which events are in which window: what the parts of time find is what comparing each event with each window finds."""
+"""Assignment of events to windows, compared with a check of each event against each window."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipelines.models.run import run_models
 from tests.effort import examples
 from tests.harness import call, connect, kernel, op, x
 
-# Events that begin and end at the same time as windows do, many of any length, some far away from all others.
+# Many events begin or end exactly at a window's bounds, lengths vary widely, and some events are far from all others.
 TIMES = st.one_of(st.integers(0, 40), st.integers(0, 3000), st.integers(10**6, 10**6 + 20))
 LENGTHS = st.one_of(st.integers(0, 20), st.sampled_from([16, 32, 64, 1000, 1024, 10**6]))
 SPANS = st.lists(st.tuples(TIMES, LENGTHS, st.integers(1, 2)), min_size=1, max_size=7)
@@ -27,7 +27,7 @@ def events_of(windows: list, frames: list, operators: list, launches: list) -> l
     events += [op("a", at, dur, tid=tid) for at, dur, tid in operators]
     for i, (at, dur, tid) in enumerate(launches, 1):
         events.append(kernel("k", at + 3, dur, i))
-        if i % 3:  # else its launch is not in the trace
+        if i % 3:  # for the others, the trace does not contain the launch
             events.append(call("cudaLaunchKernel", at, dur % 5 - 1, i, tid=tid))
     return events
 
@@ -39,7 +39,7 @@ def dicts(con: duckdb.DuckDBPyConnection, query: str) -> list[dict[str, Any]]:
 
 
 def is_in(e: dict[str, Any], w: dict[str, Any], works: dict[tuple[int, int], bool]) -> bool:
-    """HTA 2.8.2, and design.md section 6 for what spans host time."""
+    """Return whether an event is in a window by the rules of HTA 2.8.2, and of design.md section 6 for host time."""
     starts, end = w["start_ns"] <= e["start_ns"] <= w["end_ns"], e["start_ns"] + e["duration_ns"]
     if e["side"] != "cpu":
         if e["launch_ns"] is None:

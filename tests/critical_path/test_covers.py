@@ -1,5 +1,7 @@
-"""The rule of the default path, each part of it on a trace that a person can add up: the path covers the window, and every
-stretch of it has an owner. `test_invariants.py` asserts the rule itself for every trace.
+"""The rule of the default path, each part of it on a trace that can be added up by hand.
+
+The path covers the window, and every interval of it has an owner. `test_invariants.py` asserts the rule itself for
+every trace.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ TABLES = ["critical_path", "critical_path_edges", "critical_path_windows"]
 
 
 TRACES = Batch(*TABLES, "_kernel_nodes", "_clip", "streams", steps_of="_gpu_claims")
-"""Of all tests of the file."""
+"""The traces of all tests of this file."""
 
 
 def path_in(con: duckdb.DuckDBPyConnection) -> Path:
@@ -40,7 +42,7 @@ def path_in(con: duckdb.DuckDBPyConnection) -> Path:
 
 
 def owners_in(path: Path) -> list[tuple[str, float]]:
-    """Owners and microseconds alone."""
+    """Return owners and microseconds, without labels."""
     return [(owner, us) for owner, us, _ in path]
 
 
@@ -61,7 +63,10 @@ TRACES.add(
 
 
 def test_a_gap_belongs_to_what_spans_it() -> None:
-    """Each part of it: the annotation; the user's function around a library's; the step where nothing else is inside."""
+    """A gap's owner is the annotation, or the user's function around a library's function.
+
+    The step is the owner if it contains nothing else.
+    """
     assert path_in(TRACES.show("gaps")) == [
         ("ProfilerStep#1", 100, "host_gap"),
         *((LOADER, us, "host_gap") for us in (50, 100, 50)),
@@ -89,8 +94,9 @@ TRACES.add(
 
 
 def test_what_began_before_the_window_spans_its_gaps() -> None:
-    """A function and an annotation around it that were open on another thread when the step began: once the function has
-    ended, the time there is the annotation's.
+    """When the step begins, a function is open on another thread, inside an annotation.
+
+    After the function has ended, the time there belongs to the annotation.
     """
     path = path_in(TRACES.show("open before the step"))
     gaps = [(owner, us) for owner, us, label in path if label == "host_gap"]
@@ -148,7 +154,10 @@ TRACES.add("autograd", step_of_autograd(0) + step_of_autograd(1000))
 
 
 def test_autograds_threads_hand_over_both_ways() -> None:
-    """Told by their operators' names, so nothing is inferred; between two passes the idle thread owns nothing."""
+    """The operators' names identify the hand-offs, so nothing is inferred.
+
+    Between two passes, the idle thread owns nothing.
+    """
     con = TRACES.show("autograd")
     times = owners_in(path_in(con))
     assert [(who, us) for who, us in times if us >= 100 and who.startswith("outside")] == [
@@ -188,7 +197,10 @@ TRACES.add(
 
 
 def test_a_call_that_found_the_work_done_takes_its_own_time_after_it() -> None:
-    """cudaFree waits and then frees; one that is short may be the wait's return alone."""
+    """cudaFree waits and then frees memory.
+
+    If it takes little time after the work, this may be only the return from the wait.
+    """
     con = TRACES.show("cudaFree twice")
     query = "SELECT dst_event_id, edge_type, path_weight_ns FROM critical_path_edges WHERE src_event_id = 1 AND is_inferred ORDER BY ALL"
     assert con.execute(query).fetchall() == [(3, "OPERATOR_KERNEL", 80_000), (4, "SYNC_DEPENDENCY", 2000)]
@@ -200,7 +212,7 @@ TRACES.add("another thread pauses", [*STOPS, op("d", 605, 30, tid=3)])
 
 
 def test_a_thread_that_only_pauses_is_rather_not_what_was_waited_for() -> None:
-    """It stops last, but works on at once: what stopped before it for good handed over."""
+    """The pausing thread stops last but soon continues, so the thread that stopped before it for good handed over."""
     assert owners("another thread pauses") == [
         ("a", 100),
         ("hand-off, thread 2", 10),
@@ -217,14 +229,17 @@ TRACES.add("only a logger stops", [op("log", 0, 150, tid=3), *WORKS])
 
 
 def test_a_thread_that_works_begins_after_one_that_works() -> None:
-    """Thread 3 only logs; that it did something last says nothing about thread 2, which launches work."""
+    """Thread 3 only logs. That it was active last does not mean that it started thread 2, which launches work."""
     assert ("hand-off, thread 2", 50) in owners("a logger stops last")
     assert owners("only a logger stops")[:2] == [("log", 150), ("hand-off, thread 2", 50)]
 
 
 @pytest.mark.slow  # 4 s
 def test_many_threads_cost_no_more_each_than_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread that stopped last is found among any number, and of the others only so many are looked at."""
+    """The thread that stopped last is identified among any number of threads.
+
+    Only a limited number of the other threads is examined.
+    """
     threads, asked = 200, []
     trace = [op("a", 0, 50), op("b", 100_000, 100)]
     for tid in range(2, threads):
@@ -300,7 +315,7 @@ TRACES.add(
 
 
 def test_autograd_works_for_the_thread_that_its_arrows_come_from() -> None:
-    """Not for one beside it that also launches work and did something later."""
+    """Another thread also launches work and is active later, but no arrows start from it."""
     times = owners("arrows")
     begins = [who for who, _ in times].index(BACKWARD)
     assert times[begins - 2 : begins] == [("aten::forward", 188), ("hand-off, thread 2", 30)]
@@ -314,7 +329,10 @@ TRACES.add_all(
 
 
 def test_a_frame_named_after_a_wait_is_what_was_waited_for() -> None:
-    """Another thread works for less than half of it, which alone would be a coincidence."""
+    """The other thread works for less than half of the frame.
+
+    Without the frame's name, this would count as a coincidence.
+    """
     for name in FRAMES:
         inside = [(name, 490)]
         if "think" not in name:
@@ -337,11 +355,14 @@ TRACES.add("a watchdog and its other calls", [*WATCHDOG, *EXCHANGES])
 
 
 def test_a_thread_that_only_polls_hands_nothing_over() -> None:
-    """NCCL's watchdog asks about an event right before the main thread goes on after a sleep, and calls what else it calls."""
+    """NCCL's watchdog queries an event immediately before the main thread resumes from a sleep.
+
+    It may also make other calls.
+    """
     for name in ("a watchdog", "a watchdog and its other calls"):
         path = owners(name)
         assert ("# running sparse arch", 1100) in path
-        # And its polling goes on after the window has ended.
+        # The polling continues after the window has ended.
         assert sum(us for _, us in path) == 1300
 
 
@@ -353,12 +374,12 @@ NOBODY_ELSE: dict[str, list[dict[str, Any]]] = {
         frame("tqdm/_monitor.py(60): run", 0, 9000, tid=5),
         op("log", 50, 5000, tid=6),
     ],
-    "what a call takes beyond its wait is its own": [  # hipFree blocks for 3 ms of which the GPU explains 100 us
+    "what a call takes beyond its wait is its own": [  # hipFree blocks for 3 ms, of which GPU work explains 100 us
         *(call("hipLaunchKernel", 0, 5, 1), kernel("k", 10, 100, 1)),
         call("hipFree", 20, 3000, 2),
         op("next", 3020, 10),
     ],
-    # It blocks for 463 ms, and no recorded work of the GPU ends in it.
+    # The call blocks for 463 ms, and no recorded GPU work ends in this time.
     "a copy waits for what is not in the trace": [
         *(op("a", 0, 100), call("cudaLaunchKernel", 10, 5, 1), kernel("k", 16, 10, 1)),
         call("hipMemcpyWithStream", 200, 463_000, 2),
@@ -395,7 +416,10 @@ TRACES.add(
 
 
 def test_traps_of_a_prototype() -> None:
-    """Kernels of a graph that begin long after its launch, while the host does something else; hipFree on two threads at once."""
+    """A graph's kernels begin long after its launch, while the host does something else.
+
+    In another trace, two threads call hipFree at the same time.
+    """
     assert owners("a late graph")[:2] == [("a", 100), ("launch delay, stream 7", 500)]
     assert owners("hipFree twice")[-3:] == [("k", 100), ("hipFree", 2910), ("next", 10)]
 
@@ -411,7 +435,10 @@ TRACES.add(
 
 
 def test_a_stream_keeps_its_order() -> None:
-    """An edge between neighbours even where the launch held the second up; it claims all where it bound."""
+    """Neighbours on a stream have an edge even if the launch held the second one up.
+
+    The edge that binds claims all of the time.
+    """
     con = TRACES.show("a stream")
     query = (
         "SELECT src_event_id, dst_event_id, edge_type, path_weight_ns FROM critical_path_edges WHERE dst_is_start "
@@ -419,9 +446,9 @@ def test_a_stream_keeps_its_order() -> None:
     )
     assert con.execute(query).fetchall() == [
         (1, 2, "KERNEL_LAUNCH_DELAY", 5000),
-        (2, 4, "KERNEL_KERNEL_DELAY", 2000),  # bound: all of it
-        (3, 4, "KERNEL_LAUNCH_DELAY", 5000),  # the least latency of the device
-        (4, 6, "KERNEL_KERNEL_DELAY", 2000),  # the least gap
+        (2, 4, "KERNEL_KERNEL_DELAY", 2000),  # binds, so it claims all of the time
+        (3, 4, "KERNEL_LAUNCH_DELAY", 5000),  # the device's shortest launch latency
+        (4, 6, "KERNEL_KERNEL_DELAY", 2000),  # the device's shortest gap
         (5, 6, "KERNEL_LAUNCH_DELAY", 6000),  # bound
     ]
     assert owners_in(path_in(con))[-2:] == [("launch delay, stream 7", 6), ("k3", 700)]
@@ -440,7 +467,7 @@ TRACES.add_all(
 
 
 def test_work_that_overlaps_the_work_before_it_follows_what_held_it_up() -> None:
-    """Its launch where that came after the work that it overlaps began, else that work."""
+    """The launch binds if it came after the overlapped work began, otherwise the overlapped work binds."""
     query = "SELECT bound_by FROM bound_work WHERE overlaps_last"
     for when, bound_by in (("late", "launch"), ("early", "last")):
         assert TRACES.show_step("bound_work", f"overlaps, launched {when}").execute(query).fetchall() == [(bound_by,)]
@@ -467,7 +494,10 @@ TRACES.add(
 
 
 def test_a_wait_for_work_that_ended_a_little_later_claims_no_time() -> None:
-    """By 5 us: clocks disagree by as much as that. Weights are never below 0."""
+    """The awaited work ends 5 us after the waiting work starts, because clocks may disagree by that much.
+
+    Weights are never below 0.
+    """
     con = TRACES.show_step("bound_work", "ended a little later")
     assert con.execute("SELECT max(since_wait_ns) FROM bound_work").fetchall() == [(0,)]
     assert con.execute("SELECT min(path_weight_ns) >= 0 FROM critical_path_edges").fetchall() == [(True,)]
@@ -485,7 +515,7 @@ TRACES.add(
 
 
 def test_the_first_work_of_a_stream_is_behind_no_other() -> None:
-    """It waited for work that ended 384 us before it began, and its launch is as late: nothing held that up."""
+    """It waited for work that ended 384 us before it began, and its launch is as long ago. Neither held it up."""
     con = TRACES.show_step("bound_work", "first of a stream")
     query = "SELECT bound_by FROM bound_work WHERE last_event_id IS NULL AND since_wait_ns IS NOT NULL"
     assert con.execute(query).fetchall() == [("launch",)]
@@ -529,7 +559,7 @@ TRACES.add(
 
 
 def test_gpu_work_without_a_stream_is_on_the_path_and_has_a_stream_per_device() -> None:
-    """As copies on AMD without a queue, which have no row either."""
+    """AMD records copies without a queue like this, also without a row (`tid`)."""
     con = TRACES.show("no streams")
     assert con.execute("SELECT device, stream, n_kernels FROM streams").fetchall() == [(0, None, 1), (1, None, 2)]
     query = "SELECT event_id, last_event_id FROM _kernel_nodes ORDER BY event_id"
@@ -550,7 +580,10 @@ TRACES.add(
 
 
 def test_kernels_before_their_launch_do_not_break_the_path() -> None:
-    """The GPU's clock is behind by 50 us: what bound the second kernel is what its thread had done by then."""
+    """The GPU's clock is 50 us behind.
+
+    So the second kernel is bound by the activity of its thread before the kernel's start.
+    """
     times = owners("before their launch")
     assert times[-1] == ("k2", 300) and sum(us for _, us in times) == 456
     assert ("a", 95) in times or ("a", 100) in times
@@ -596,7 +629,7 @@ TRACES.add("a negative wait", [*WAIT, call("cudaDeviceSynchronize", 9, -1, 2)])
 
 
 def test_the_row_of_a_wait_with_a_negative_duration_is_not_on_the_path() -> None:
-    """It has no call to end, as if the call were not in the file."""
+    """The wait has no call to end, as if the file did not contain the call."""
     for name in ("a wait without a call", "a negative wait"):
         query = "SELECT side, event_id FROM _clip WHERE side = 'sync' ORDER BY ALL"
         assert TRACES.show(name).execute(query).fetchall() == []

@@ -1,4 +1,4 @@
-"""Which kernels and operators were critical, over the steps and ranks of a capture that came in two batches."""
+"""Critical kernels and operators over the steps and ranks of a capture that was ingested in two batches."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def test_windows_and_shares_over_ranks_and_batches(tmp_path: Path) -> None:
             "SELECT name, n_windows_on_path, n_windows, n_ranks_on_path, n_ranks, n_events, duration_ns, "
             "percent_of_windows, percent_of_path FROM kernel_criticality ORDER BY n_windows DESC, name"
         ).fetchall()
-    # Rank 0: gemm in step 1, copy in step 2, each 10 us after the step's start; rank 1 has no steps, so the whole trace
-    # counts: copy.
+    # On rank 0, gemm is critical in step 1 and copy in step 2, each from 10 us after the step's start. Rank 1 has no
+    # steps, so its whole trace counts as a window, in which copy is critical.
     assert rows == [
         ("copy", 2, 3, 2, 2, 2, 157_000, 100 * 2 / 3, 100 * 157 / 307),
         ("gemm", 1, 3, 1, 2, 1, 130_000, 100 / 3, 100 * 130 / 307),

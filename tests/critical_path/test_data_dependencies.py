@@ -1,4 +1,4 @@
-"""Operators that follow their data: worked examples, and any program against the rule computed by hand over its tree."""
+"""Paths by data dependencies: worked examples, and random programs compared with the rule computed over their tree."""
 
 from __future__ import annotations
 
@@ -31,7 +31,11 @@ Edges = list[tuple[int, int, int]]
 
 @dataclass
 class Part:
-    """An operator: the host's time before it in the operator around, what it reads, what it holds, its time at the end."""
+    """An operator of a program.
+
+    `before` is the host time in the enclosing operator before it, `reads` are the tensors that it reads, `inside` its
+    inner operators, and `tail` the time at its end.
+    """
 
     number: int
     before: int = 0
@@ -78,7 +82,10 @@ def events_of(parts: list[Part]) -> list[dict[str, Any]]:
 
 
 def nodes_of(parts: list[Part]) -> list[Op]:
-    """The execution trace: operator n makes tensor n; what was not recorded leaves what it holds."""
+    """Return the execution trace, in which operator n makes tensor n.
+
+    An operator that was not recorded is replaced with its inner operators.
+    """
     operators: list[Op] = []
     for part in parts:
         inside = nodes_of(part.inside)
@@ -111,7 +118,10 @@ RECORDED = {"back in time": [_RAN[0], _RAN[2], _RAN[1]]}
 
 @cache
 def solved() -> dict[str, tuple[PathAnswer, PathAnswer, Edges, Edges]]:
-    """The paths and the edges (source, destination, ns) of all examples, with serial and with data dependencies."""
+    """Return the paths and the edges (source, destination, ns) of all examples.
+
+    Both are computed with serial and with data dependencies.
+    """
     con, traces = connect_all(map(events_of, EXAMPLES.values()))
     windows = [WindowRequest(trace_id) for trace_id in traces]
     by_name: dict[str, list[Any]] = {name: [] for name in EXAMPLES}
@@ -126,7 +136,7 @@ def solved() -> dict[str, tuple[PathAnswer, PathAnswer, Edges, Edges]]:
                 of.append(answer_in(con, window))
                 query = "SELECT src_node_id, dst_node_id, path_weight_ns FROM _edges ORDER BY ALL"
                 of.append(con.execute(query).fetchall())
-            for table in ANSWERED[:-1]:  # the views of the last answer
+            for table in ANSWERED[:-1]:  # drop the views of the previous answer
                 con.execute(f"DROP VIEW temp.{table}")
     return {name: (of[0], of[2], of[1], of[3]) for name, of in by_name.items()}
 
@@ -136,14 +146,14 @@ def lengths(example: str) -> tuple[float, float]:
     return serial.length_us, data.length_us
 
 
-@pytest.mark.slow  # random programs are as long as their longest flow, below
+@pytest.mark.slow  # the test of random programs below covers this, too
 def test_of_two_independent_chains_the_longer_one_is_the_path() -> None:
     serial, data, _, _ = solved()["two chains"]
     assert (serial.length_us, data.length_us) == (70, 50)
     assert [step["name"] for step in data.path if step["duration_us"]] == ["op2", "op4"]
 
 
-@pytest.mark.slow  # any program is above
+@pytest.mark.slow  # the test of random programs covers this, too
 def test_where_data_flows_from_each_to_the_next_the_graph_is_the_serial_one() -> None:
     serial, data, serial_edges, data_edges = solved()["each to the next"]
     assert (serial.length_us, data.length_us) == (70, 70)
@@ -152,16 +162,22 @@ def test_where_data_flows_from_each_to_the_next_the_graph_is_the_serial_one() ->
 
 @pytest.mark.slow
 def test_the_time_around_operators_stays_with_the_operator_after_it() -> None:
-    """10 before op2 (20), 10 before op3 (30), 30 at the end: op3's way is longer, 10 + 30 + 30."""
+    """op2 (20) and op3 (30) each start after 10 in the surrounding operator, which runs 30 more at its end.
+
+    The critical path goes through op3: 10 + 30 + 30.
+    """
     serial, data, _, edges = solved()["time around"]
     assert (serial.length_us, data.length_us) == (100, 70)
-    own = [(2, 3, 20_000), (4, 5, 30_000)]  # nodes: twice the event, plus 1 for its end; events count from 0
+    own = [(2, 3, 20_000), (4, 5, 30_000)]  # a node is twice the event, plus 1 for its end; events count from 0
     assert edges == sorted([*own, (0, 2, 10_000), (0, 4, 10_000), (3, 1, 30_000), (5, 1, 30_000)])
 
 
 @pytest.mark.slow  # 8 s
 def test_data_flows_between_what_operators_hold() -> None:
-    """op4 needs op2; the operators around them have no tensors: 10 + 20, then the 20 before op4, its 20, and 10."""
+    """op4 needs op2, and the operators around them have no tensors.
+
+    The path is 10 + 20 to the end of op2, 20 before op4, its 20, and 10.
+    """
     assert lengths("in what others hold") == (90, 80)
 
 
@@ -175,12 +191,18 @@ def test_what_gives_the_host_a_value_stays_serial() -> None:
 
 
 def test_calls_follow_each_other() -> None:
-    """The second launch (10, 10 before its operator ends) waits for the first (10, 10 after its operator began)."""
+    """The second launch begins 10 before its operator ends and takes 10.
+
+    It waits for the first, which begins 10 after its operator and takes 10.
+    """
     assert lengths("calls") == (60, 40)
 
 
 def test_data_does_not_flow_back_in_time() -> None:
-    """Two traces of two runs, say: the producer comes later in the profiler trace, so nothing is known of it."""
+    """The producer is later in the profiler trace, so its data flow is ignored.
+
+    This happens, for example, if the two traces come from different runs.
+    """
     _, data, _, _ = solved()["back in time"]
     assert data.success and data.length_us == 20
 
@@ -193,7 +215,7 @@ def test_without_an_execution_trace_it_is_refused() -> None:
 
 @st.composite
 def programs(draw: st.DrawFn) -> list[Part]:
-    """Up to ten operators, three deep, that read from any of those that ended before."""
+    """Draw up to ten operators, at most three deep, that read from operators that ended before."""
     count = 0
     ended: list[int] = []
 
@@ -216,7 +238,10 @@ def programs(draw: st.DrawFn) -> list[Part]:
 
 
 def longest(parts: list[Part]) -> int:
-    """The rule of docs/data-dependencies.md over the tree: when each operator ends at the earliest."""
+    """Return the length of the program by the rule of docs/data-dependencies.md.
+
+    The length follows from the earliest end of each operator.
+    """
     ends: dict[int, int] = {}
     joined = {part.number for top in parts for part in top.walk() if part.kind != "unjoined"}
 

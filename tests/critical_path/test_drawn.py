@@ -1,4 +1,4 @@
-"""The two dependency diagrams of the study of HTA (HTA-17, HTA-18) as traces, in milliseconds."""
+"""The two dependency diagrams of the study of HTA (HTA-17, HTA-18) as traces, with times in milliseconds."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from tests.harness import call, connect, kernel, op, sync
 MS = 1000
 
 
-@pytest.mark.slow  # 2 s each: such waits are in tests/sql/sync, and their time in test_covers.py
+@pytest.mark.slow  # 2 s each; tests/sql/sync tests such waits, and test_covers.py their time
 @pytest.mark.parametrize("profile", ["default", "hta"])
 def test_three_kinds_of_synchronisation(profile: str) -> None:
-    """HTA-17: K1 (10 ms) and K2 (8) on one stream, K3 (12) and K4 (7) on another; context, stream and event sync.
+    """HTA-17: a context, a stream and an event sync for kernels on two streams.
 
-    The diagram draws K1 and K2 into the context sync. We follow the document's text (trap T13): the last work of every stream.
+    K1 (10 ms) and K2 (8) are on one stream, K3 (12) and K4 (7) on another. The diagram draws edges from K1 and K2 to
+    the context sync. The test follows the document's text instead (trap T13): the last work of every stream.
     """
     events = [
         call("cudaLaunchKernel", 0, 50, 1),
@@ -50,7 +51,7 @@ def test_three_kinds_of_synchronisation(profile: str) -> None:
         *(of_hta if profile == "hta" else []),
         ("K3", "cudaStreamSynchronize"),
     }
-    # In default, what a call takes beyond a short return is its own time: 0.29 and 0.2 ms after K2 and K4.
+    # In the default profile, the time of a call beyond a short return is its own: 0.29 and 0.2 ms after K2 and K4.
     own = {
         (src, dst)
         for kind, src, starts, dst, also, _ in rows
@@ -66,8 +67,8 @@ def test_three_kinds_of_synchronisation(profile: str) -> None:
 def test_operator_launch_kernel_gap_kernel_operator() -> None:
     """HTA-18: operator 5 ms, launch delay 2, kernel A 10, delay 1, kernel B 8, then 3 ms until the next operator, 6 ms.
 
-    B was launched while A ran, so what is drawn as a launch delay is a delay between kernels (HTA-9, HTA-10). The 3 ms
-    after B are what the wait took longer than the work: the call's own time.
+    B was launched while A ran, so the drawn launch delay is a delay between kernels (HTA-9, HTA-10). The 3 ms after B
+    are the call's own time, because the wait lasted longer than the work.
     """
     events = [
         op("op1", 0, 5 * MS),
@@ -84,7 +85,7 @@ def test_operator_launch_kernel_gap_kernel_operator() -> None:
     steps = [(step["edge_type"], step["name"], step["duration_us"] / MS) for step in answer.path if step["duration_us"]]
     assert steps == [
         ("OPERATOR_KERNEL", "op1", 4.9),
-        ("KERNEL_LAUNCH_DELAY", "A", 2.1),  # from the beginning of the call, 0.1 ms before the operator's end
+        ("KERNEL_LAUNCH_DELAY", "A", 2.1),  # from the call's start, 0.1 ms before the operator's end
         ("OPERATOR_KERNEL", "A", 10),
         ("KERNEL_KERNEL_DELAY", "B", 1),
         ("OPERATOR_KERNEL", "B", 8),

@@ -1,4 +1,7 @@
-"""Graphs that were edited, given back: networkx's longest path, what-if's numbers, and errors that name the edge."""
+"""Edited graphs passed back to the analysis.
+
+The tests compare them with networkx's longest path and with what-if's numbers, and check errors that name the edge.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ PROFILES = pytest.mark.parametrize("profile", ["default", "hta"])
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A saved path of a small trace in each profile."""
+    """Save the path of a small trace in each profile."""
     folder = tmp_path_factory.mktemp("edited")
     trace = write_capture(CaptureSpec(ranks=2, steps=2, straggler=1, seed=5), folder).ranks[0].path
     con, trace_id = connect(trace)
@@ -55,13 +58,16 @@ def same_path(saved: SavedPath, other: SavedPath) -> None:
     assert saved.answer == other.answer and saved.meta["summary"] == other.meta["summary"]
 
 
-@pytest.mark.slow(together="edited paths")  # 3 s each; of a small graph it is below: an edit that was taken back
+@pytest.mark.slow(together="edited paths")  # 3 s each; a test below undoes an edit of a small graph
 @PROFILES
 def test_what_was_not_edited_is_what_it_was(files: dict[str, Path], profile: str) -> None:
-    """In place, as a copy, in ns and in us: edge by edge, and the path with its labels and names."""
+    """The test compares each edge, and the path with labels and names.
+
+    It does so for the graph itself and for copies in ns and in us.
+    """
     path = path_of(files[profile])
     before = path.saved
-    assert path.critical_path() and path.saved is before  # nothing can have been edited yet
+    assert path.critical_path() and path.saved is before  # the graph was not handed out, so it is not edited
     assert len(path.nodes) == path.answer.nodes
     assert path.critical_path() and path.saved is not before
     same_path(path.saved, before)
@@ -70,9 +76,13 @@ def test_what_was_not_edited_is_what_it_was(files: dict[str, Path], profile: str
         same_path(path.with_graph(graph).saved, before)
 
 
-@pytest.mark.slow  # 2 s: what was not edited is what it was, too
+@pytest.mark.slow  # 2 s; a test above also checks unedited paths
 def test_waits_of_a_path_that_was_not_edited_stay_what_they_are(tmp_path: Path) -> None:
-    """Those that no cuda_sync row shows, those for work from before the window, or before the trace, and of two devices."""
+    """The test covers four kinds of waits.
+
+    They are waits without a cuda_sync row, waits for work from before the window or before the trace, and waits on two
+    devices.
+    """
     before_the_trace = [
         *(op("a", 0, 100), call("cudaLaunchKernel", 10, 5, 1), kernel("k", 16, 10, 1)),
         call("hipMemcpyWithStream", 200, 463_000, 2),
@@ -97,7 +107,10 @@ def test_waits_of_a_path_that_was_not_edited_stay_what_they_are(tmp_path: Path) 
 @pytest.mark.slow(together="edited paths")
 @PROFILES
 def test_weights_that_were_scaled_give_what_a_scenario_gives(files: dict[str, Path], profile: str) -> None:
-    """HTA's way to ask what if is to edit the graph: the same length, summary and steps."""
+    """HTA answers a what-if question with an edited graph.
+
+    The edited graph has the same length, summary and steps as the scenario.
+    """
     path = path_of(files[profile])
     window = of_saved(path.saved)
     [compared] = what_if(window, [of_options(["class:COMMUNICATION=0.5"], ["launch_overhead"], False)])
@@ -108,7 +121,7 @@ def test_weights_that_were_scaled_give_what_a_scenario_gives(files: dict[str, Pa
         elif edge["type"] == "critical_path_operator" and edge["event_id"] in communication:
             edge["weight"] *= 0.5
     before = path.answer
-    assert path.answer is before  # until the path is searched again
+    assert path.answer is before  # unchanged until the path is searched again
     assert path.critical_path()
     assert path.answer.length_us == compared.after.length_us < before.length_us
     assert path.answer.summary == pytest.approx(compared.after.summary)
@@ -120,7 +133,7 @@ def test_weights_that_were_scaled_give_what_a_scenario_gives(files: dict[str, Pa
 
 
 def check(path: CriticalPath, graph: nx.DiGraph) -> None:
-    """What holds of any path: networkx's length, steps that follow each other, sums that are whole."""
+    """Check the invariants of any path: networkx's length, consecutive steps, and sums that match the whole."""
     length = round(path.answer.length_us * 1000)
     assert length == nx.dag_longest_path_length(graph)
     nodes = path.critical_path_nodes
@@ -144,7 +157,7 @@ def check(path: CriticalPath, graph: nx.DiGraph) -> None:
 @settings(max_examples=examples(6), deadline=None)
 @given(data=st.data())
 def test_any_edit_gives_networkxs_path(files: dict[str, Path], tmp_path_factory: Any, data: st.DataObject) -> None:
-    """Weights, edges and nodes changed, added and removed at random, without a cycle."""
+    """Weights, edges and nodes are randomly changed, added and removed, without a cycle."""
     profile = data.draw(st.sampled_from(["default", "hta"]))
     path = path_of(files[profile])
     graph = path.to_networkx()
@@ -168,11 +181,11 @@ def test_any_edit_gives_networkxs_path(files: dict[str, Path], tmp_path_factory:
     target = tmp_path_factory.getbasetemp() / "edited.zip"
     write_saved(edited.saved, target)
     same_path(restore_path(target), edited.saved)
-    same_path(path.saved, restore_path(files[profile]))  # it was not touched
+    same_path(path.saved, restore_path(files[profile]))  # the original path was not changed
 
 
 def small() -> list[dict[str, Any]]:
-    """Two operators that launch a kernel each, on two streams; the events are numbered as they are listed."""
+    """Return two operators that launch a kernel each, on two streams; events are numbered in list order."""
     return [
         op("first", 0, 10),
         call("cudaLaunchKernel", 2, 2, 1),
@@ -204,7 +217,10 @@ def steps(path: CriticalPath) -> list[tuple]:
 
 
 def test_whose_time_an_added_edge_is_where_nothing_says_so(tiny: CriticalPath) -> None:
-    """As HTA attributes: of an operator's edge between two ends the event that ends there, else the one it starts from."""
+    """HTA attributes an operator's edge between two ends to the event that ends there.
+
+    It attributes other edges with time to the event that they start from.
+    """
     graph = tiny.to_networkx()
     ends = [node for node in graph if node % 2]
     src, dst = next((a, b) for a in ends for b in ends if a != b and not graph.has_edge(a, b))
@@ -224,7 +240,10 @@ def test_whose_time_an_added_edge_is_where_nothing_says_so(tiny: CriticalPath) -
 
 
 def test_an_edge_that_was_added_is_on_the_path(tiny: CriticalPath) -> None:
-    """The collective waits for the first kernel: as a dependency, with time, with a type, as HTA's object."""
+    """The collective waits for the first kernel.
+
+    The edges are added as a dependency with time and as HTA's object with a type.
+    """
     before = tiny.saved
     assert ("operator", "gemm", 30.0, "gpu_compute_bound") not in steps(tiny)
     tiny.add_edge(2 * 2 + 1, 2 * 5, weight=400)
@@ -251,7 +270,7 @@ def test_an_edge_that_was_added_is_on_the_path(tiny: CriticalPath) -> None:
 
 @pytest.mark.slow  # 2 s
 def test_time_of_an_event_that_was_added(tiny: CriticalPath, tmp_path: Path) -> None:
-    """A new operator between the two: two nodes, its own time, and what it is bound by."""
+    """Insert an operator between two existing ones, and check its two nodes, its self time and its bound."""
     n = tiny.saved.meta["trace"]["n_events"]
     tiny.add_node(2 * n, name="fused", at_ns=12_000)
     tiny.add_edge(1, 2 * n, weight=0)
@@ -273,7 +292,7 @@ def test_time_of_an_event_that_was_added(tiny: CriticalPath, tmp_path: Path) -> 
 
 @pytest.mark.slow  # 2 s
 def test_what_was_measured_stays_where_the_weight_does(tmp_path: Path) -> None:
-    """A gap that is negative weighs 0 on HTA's path and keeps its measured value, also as another type of edge."""
+    """A negative gap weighs 0 on HTA's path and keeps its measured value, also if the edge gets another type."""
     con, trace_id = connect(OVERLAPPING)
     request = WindowRequest(trace_id, profile="hta")
     critical_path(con, load_catalog(), request, save_to=tmp_path / "a.zip")
@@ -290,7 +309,7 @@ def test_what_was_measured_stays_where_the_weight_does(tmp_path: Path) -> None:
 
 @pytest.mark.slow  # 1 s
 def test_a_deep_copy_is_edited_by_itself(tiny: CriticalPath) -> None:
-    """Before and after the dictionaries are made, and with edits that were not searched yet."""
+    """Copies are taken before and after the dictionaries are built, and with edits that were not searched yet."""
     early, length = copy.deepcopy(tiny), tiny.answer.length_us
     tiny.edges[0, 2]["weight"] += 3
     late = copy.deepcopy(tiny)
@@ -340,7 +359,7 @@ def test_a_cycle_has_no_path_and_a_warning_says_where(tiny: CriticalPath) -> Non
     ),
 )
 def test_what_cannot_be_taken_is_named(tiny: CriticalPath, edit: Any, said: str) -> None:
-    """The path stays what it was."""
+    """A rejected edit leaves the path unchanged."""
     before, nodes = tiny.saved, tiny.critical_path_nodes
     edit(tiny)
     with pytest.raises(ValueError, match=said):
@@ -350,7 +369,7 @@ def test_what_cannot_be_taken_is_named(tiny: CriticalPath, edit: Any, said: str)
 
 @pytest.mark.slow  # 1 s
 def test_a_graph_says_what_its_weights_are_in(tiny: CriticalPath) -> None:
-    """Copies say it; of others it is asked."""
+    """Copies of the path state the unit of their weights, and for other graphs the caller must set it."""
     graph = nx.DiGraph(tiny.edges)
     with pytest.raises(ValueError, match="set it to ns or us, the unit of the weights"):
         tiny.with_graph(graph)
@@ -359,7 +378,7 @@ def test_a_graph_says_what_its_weights_are_in(tiny: CriticalPath) -> None:
         nx.set_edge_attributes(graph, 7, "weight")
         steps = len(nx.dag_longest_path(graph)) - 1
         assert tiny.with_graph(graph).answer.length_us == 7 * steps * ns / 1000
-    tiny.add_edge(1, 10)  # a dependency has no time
+    tiny.add_edge(1, 10)  # a dependency takes no time
     assert tiny.critical_path() and tiny.saved.edges["path_weight_ns"].to_pylist()[-1] == 0
 
 

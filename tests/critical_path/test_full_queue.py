@@ -28,7 +28,11 @@ def launches(
     since: int = 0,
     kernel_us: float = KERNEL_US,
 ) -> Events:
-    """Calls one after another, which from `since` on block where the queue holds `limit`, and their kernels."""
+    """Return consecutive calls and their kernels.
+
+    From number `since` on, a call blocks while the queue contains `limit` launches, and returns `late` us after there
+    is room.
+    """
     trace: Events = []
     now, ends = 0.0, []
     for i in range(n):
@@ -43,8 +47,9 @@ def launches(
 
 
 def behind_copies(n: int, limit: int, late: float = 8) -> Events:
-    """Launches of small kernels, and of a long copy from the host before every seventh, which takes no room in the queue. What a
-    copy holds up returns so late after it.
+    """Return launches of small kernels, and a long copy from the host before every seventh kernel.
+
+    Copies take no room in the queue. A launch that a copy holds up returns `late` us after the copy.
     """
     trace: Events = []
     now, free, begins = 0.0, 0.0, []
@@ -104,9 +109,10 @@ def test_a_full_queue_is_found_by_its_depth() -> None:
 
 @pytest.mark.slow  # 4 s
 def test_launches_whose_work_the_file_lacks_are_in_the_queue() -> None:
-    """A file that ends while the queue is full: what its last launches waited for is in it. Copies among them count, and clocks
-    may disagree. Calls that are quick, that return at other times or while there was room, that are another thread's or whose
-    work is on another stream wait for nothing.
+    """In a file that is truncated while the queue is full, the last launches waited for work whose kernels are missing.
+
+    Copies among the launches count, and clocks may disagree. A call waits for nothing if it is quick, returns at
+    another time or while there was room, or belongs to another thread or stream.
     """
 
     def late(e: dict[str, Any], **changed: Any) -> dict[str, Any]:
@@ -119,9 +125,9 @@ def test_launches_whose_work_the_file_lacks_are_in_the_queue() -> None:
     usual = launches(200, 120)
     cut = usual[: 2 * 170] + usual[2 * 170 :: 2]
     copies = [late(e, name="cudaMemcpyAsync") if i % 3 else e for i, e in enumerate(cut)]
-    early = [late(e, dur=e["dur"] - 5.5) for e in cut]  # by its clock, before the GPU begins
-    slow = [late(e, dur=e["dur"] - 25) for e in cut]  # halfway through a kernel
-    # There is room for twenty, however many launches before them the file has no work of.
+    early = [late(e, dur=e["dur"] - 5.5) for e in cut]  # by the host's clock, before the kernel begins
+    slow = [late(e, dur=e["dur"] - 25) for e in cut]  # the calls return halfway through a kernel
+    # There is room for twenty launches, however many earlier launches have no work in the file.
     room = [*cut[: 2 * 170], *cut[2 * 170 + 20 :], *(between(2 * i) for i in range(40, 100))]
     quick, other = [*cut, between(350)], [late(e, tid=2) for e in cut]
     elsewhere = [*cut, *(late(e, args={**e["args"], "stream": 8}) for e in usual[2 * 170 + 1 :: 2])]
@@ -138,7 +144,7 @@ def test_launches_whose_work_the_file_lacks_are_in_the_queue() -> None:
 
 @pytest.mark.slow  # 4 s
 def test_copies_from_the_host_hold_up_the_queue_and_take_no_room() -> None:
-    """As on an H100 that copies: 1,021 launches wait, behind any number of copies, and none of them is slow of itself."""
+    """On an H100 that copies, 1,021 launches wait behind any number of copies, and none of them is slow by itself."""
     traces = [behind_copies(400, 120, late) for late in (8, 40)]
     query = """
         SELECT c.correlation - 1, arg_max(w.name, w.start_ns) FROM _queue_waits AS q
@@ -154,9 +160,9 @@ def test_copies_from_the_host_hold_up_the_queue_and_take_no_room() -> None:
 
 
 SYNCED = [*launches(200, 120), call("cudaDeviceSynchronize", 3900, 6400, 900)]
-# Cut off while the queue is full: what binds the last launch is the kernel that made room.
+# Truncated while the queue is full: the kernel that made room binds the last launch.
 FULL_AT_THE_END = [e for i, e in enumerate(launches(200, 120)) if i % 2 == 0 or i < 2 * 85]
-# Copies within a device take room in the queue, and the call of one counts as blocking.
+# Copies within a device take room in the queue, and the call of such a copy counts as blocking.
 COPIES = [
     {**e, "name": "Memcpy DtoD (Device -> Device)", "cat": "gpu_memcpy"} if e["name"] == "k" else e
     for e in launches(200, 120, name="cudaMemcpy")
@@ -172,7 +178,7 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Capture:
 
 @pytest.fixture(scope="module")
 def traces(capture: Capture) -> Batch:
-    """Of the tests below."""
+    """Compute the traces of the tests below."""
     batch = Batch(*TABLES, "critical_path_nodes", "critical_path_events", steps_of="_call_claims")
     batch.add_all([("synced", SYNCED), ("full at the end", FULL_AT_THE_END), ("copies", COPIES), ("loads", LOADS)])
     batch.add("with copies in between", FULL["with copies in between"])
@@ -181,7 +187,7 @@ def traces(capture: Capture) -> Batch:
 
 
 def test_a_launch_that_blocked_waited_for_the_stream(traces: Batch) -> None:
-    """The path is the kernels' and not the launches', whose calls cover as much of the window."""
+    """The path consists of the kernels, although the launch calls cover as much of the window."""
     synced = path_in(traces.show("synced"))
     of_launches = sum(us for who, us, _ in synced if who == "cudaLaunchKernel")
     of_kernels = sum(us for who, us, _ in synced if who == "k")

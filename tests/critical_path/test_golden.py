@@ -1,4 +1,4 @@
-"""The `hta` profile against HTA 0.6.1's own output: every edge, the path's length, the summary, the nodes."""
+"""The `hta` profile compared with the output of HTA 0.6.1: every edge, the path's length, the summary, the nodes."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from tests.effort import slow_if
 from tests.harness import ANSWERED, answer_in, connect_all
 
 GOLDEN = SHARED / "golden" / "hta"
-# HTA rounds these traces to whole microseconds unless told not to (`nsoff`); we keep their nanoseconds.
+# HTA rounds these traces to whole microseconds unless rounding is off (`nsoff`); tracelake keeps their nanoseconds.
 FRACTIONAL = ("a100_nccl_metadata", "mi250_minitoy", "v100_ns_absolute")
 OF_A_JOB = ("sampled_128__rank1__ProfilerStep_0", "sampled_128__incllast__rank1__ProfilerStep_1")
-"""Of the cases of a real job's ranks, those that count as small: without and with the last step."""
+"""Cases of a real job's ranks that count as small: without and with the last step."""
 EDGES = "src_node_id, dst_node_id, weight_ns, edge_type"
 
 
@@ -88,7 +88,7 @@ def _answer(case: str, golden: dict[str, Any]) -> tuple[duckdb.DuckDBPyConnectio
 
 @cache
 def _small(overrides: Overrides) -> tuple[duckdb.DuckDBPyConnection, dict[str, WindowRequest]]:
-    """All small cases that are asked in this way, computed at once."""
+    """Compute all small cases with these overrides; the models run once."""
     named = [*_exact_cases(), *_unrounded_cases()]
     cases = {case: _golden(case) for case in named if not _is_large(case) and _overrides(case) == overrides}
     cases = {case: golden for case, golden in cases.items() if "error" not in golden}
@@ -118,7 +118,7 @@ def _is_large(case: str) -> bool:
 
 
 def _is_usual(case: str) -> bool:
-    """Whether HTA is asked as it is by default: each other way takes a run of the models."""
+    """Return whether the case uses HTA's defaults, because other overrides need a separate run of the models."""
     return _overrides(case) == _overrides("")
 
 
@@ -131,7 +131,7 @@ def _quick_where_small_and_usual(cases: list[str]) -> list[Any]:
 
 @pytest.mark.parametrize("case", _quick_where_small_and_usual(_exact_cases()))
 def test_whole_microseconds_equal_hta(case: str) -> None:
-    """Traces of whole microseconds: the same multiset of edges, the same length and summary."""
+    """Traces of whole microseconds have the same multiset of edges, the same length and the same summary as in HTA."""
     golden = _golden(case)
     if "error" in golden:
         pytest.skip(f"HTA fails here: {golden['error'][:60]}")
@@ -150,9 +150,9 @@ def test_whole_microseconds_equal_hta(case: str) -> None:
 
 @pytest.mark.parametrize("case", _quick_where_small_and_usual(_unrounded_cases()))
 def test_nanoseconds_equal_hta_without_rounding(case: str) -> None:
-    """Fractional traces against HTA with rounding off: the same edges, weights within what its doubles can hold.
+    """Fractional traces have the same edges as HTA without rounding, with weights within the precision of its doubles.
 
-    A double holds absolute microseconds (v100_ns_absolute) only to 0.25 µs; there, see the next test.
+    HTA's doubles hold absolute microseconds (v100_ns_absolute) only to 0.25 µs; the next test covers that trace.
     """
     golden = _golden(case)
     if "error" in golden:
@@ -170,8 +170,11 @@ def test_nanoseconds_equal_hta_without_rounding(case: str) -> None:
 
 @pytest.mark.slow
 def test_absolute_nanoseconds_differ_from_hta_only_by_its_grid() -> None:
-    """On v100_ns_absolute: fed with HTA's doubles, our models give HTA's edges; fed with the exact times they differ
-    in a few hundred edges, each between nodes that lie on one point of HTA's 0.25 µs grid, or one step apart."""
+    """On v100_ns_absolute, tracelake's models give HTA's edges if they read HTA's doubles.
+
+    With the exact times, a few hundred edges differ. Each connects nodes at the same point of HTA's 0.25 µs grid, or
+    one step apart.
+    """
     case = "v100_ns_absolute__nsoff__full"
     golden = _golden(case)
     con, answer = _answer(case, golden)
@@ -181,8 +184,8 @@ def test_absolute_nanoseconds_differ_from_hta_only_by_its_grid() -> None:
     assert max(abs(exact[e] - theirs[e]) for e in both) <= 500
     assert len(set(exact) ^ set(theirs)) < 0.02 * len(exact)
     assert answer.length_us == pytest.approx(golden["critical_path"]["length"], abs=0.25)
-    # HTA's arithmetic: absolute microseconds as doubles, made relative, ends added as doubles; here in units of 2^-30 µs,
-    # which hold all of its values exactly, so that its ties and near-ties are ours.
+    # HTA's arithmetic converts absolute microseconds, as doubles, to relative ones, and adds ends as doubles. Units of
+    # 2^-30 µs represent all of its values exactly, so its ties and near-ties are reproduced.
     con.execute("CREATE OR REPLACE TABLE exact_events AS SELECT * FROM events")
     con.execute(
         "CREATE OR REPLACE TABLE events AS SELECT * REPLACE (CAST(rel * 1073741824 AS BIGINT) AS start_ns, "
@@ -212,7 +215,7 @@ def test_absolute_nanoseconds_differ_from_hta_only_by_its_grid() -> None:
 
 
 def test_worked_example_of_the_source_document() -> None:
-    """HTA-24 and HTA-25: simple_add, annotation of the AlexNet forward, instance 1."""
+    """HTA-24 and HTA-25 show simple_add with the annotation of the AlexNet forward pass, instance 1."""
     con, answer = _answer("simple_add__alexfwd_1", _golden("simple_add__alexfwd_1"))
     assert answer.success
     assert (answer.nodes, answer.edges) == (414, 415)

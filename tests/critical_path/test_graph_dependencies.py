@@ -1,4 +1,7 @@
-"""Edges inside CUDA graphs, as Cuspy draws them (torch/profiler/_cuspy/trace.py): where they are there, nothing is guessed."""
+"""Edges inside CUDA graphs, as Cuspy draws them (torch/profiler/_cuspy/trace.py).
+
+If a graph has such edges, no edge between its nodes is inferred.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ def arrow(ph: str, flow: int, at: float, event: Event) -> Event:
 
 
 def with_arrows(nodes: Sequence[Event], edges: Sequence[tuple[int, int]], first: int = 1 << 40) -> list[Event]:
-    """The nodes and what they depend on (places among them), as Cuspy writes both."""
+    """Return the nodes and the edges between them (pairs of indices), as Cuspy writes both."""
     events = [LAUNCH, *nodes]
     targets = {target for _, target in edges}
     events += [
@@ -51,7 +54,7 @@ def with_arrows(nodes: Sequence[Event], edges: Sequence[tuple[int, int]], first:
 
 
 def fork(lanes: bool = False) -> list[Event]:
-    """b and d begin with a's end; c waits for b alone, although d ends last before it."""
+    """Return four kernels: b and d begin when a ends, and c waits only for b, although d ends last before it."""
     work = [
         kernel("a", 20, 100, 1),
         kernel("b", 130, 50, 1, stream=8),
@@ -82,7 +85,7 @@ TRACES: dict[str, tuple[list[Event], list[tuple[str, str, int]]]] = {
     "arrows": (with_arrows(fork(), EDGES), KNOWN),
     "on lanes": (with_arrows(fork(lanes=True), EDGES), KNOWN),
     "one of several": (with_arrows(fork(), [*EDGES, (0, 3)]), KNOWN),
-    # What is not known is guessed; c has neither an arrow from its launch nor from work.
+    # Unknown edges are inferred. c has an arrow neither from its launch nor from other work.
     "some unknown": (
         [e for e in with_arrows(fork(), EDGES[:2]) if (e["ph"], e.get("ts")) != ("f", 190)], GUESS,
     ),
@@ -122,7 +125,7 @@ def test_profile_hta_knows_no_edges_of_graphs() -> None:
 
 
 def test_edges_are_of_one_replay_and_all_of_them_are_there() -> None:
-    """A second replay has arrows of its own; ends and starts at one time lead to no other replay."""
+    """A second replay has its own arrows. Ends and starts at the same time do not connect the replays."""
     second = [{**event, "ts": event["ts"] + 170, "args": {**event["args"], "correlation": 2}} for event in fork()]
     other = [arrow("f", 2, second[0]["ts"], second[0])]
     for flow, (source, target) in enumerate(EDGES, 2 << 40):
@@ -156,9 +159,9 @@ def test_arrows_that_meet_no_work_are_none() -> None:
     assert [path[-2:] for path in paths_of(traces)] == [GUESS[-2:]] * len(changes)
 
 
-@pytest.mark.slow  # 2 s: the edges between them are above
+@pytest.mark.slow  # 2 s; a test above checks the edges themselves
 def test_work_has_an_edge_from_each_that_it_depends_on() -> None:
-    """c depends on b and d, and has an edge from each."""
+    """c depends on both b and d."""
     con, _ = connect_all([with_arrows(fork(), [*EDGES, (2, 3)])])
     with con:
         run_models(con, load_catalog(), ["critical_path_edges"])

@@ -1,6 +1,6 @@
-"""CUDA and HIP graphs, and overlaps on one stream: what caused a kernel, in what order, and no time counted twice.
+"""CUDA and HIP graphs, and overlaps on one stream: what caused a kernel, in which order, and no time counted twice.
 
-What is expected of the real traces is read from their JSON here, with no table of ours.
+Expected values of real traces are computed here from their JSON, without tracelake's tables.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from tests.harness import call, connect, connect_all, kernel, sync
 GRAPH_TRACES = {"mi300_sglang_decode_graph": (1, 544), "a100_cuda_graphs_rank0_of_16": (70, 345)}
 TRACES = [*GRAPH_TRACES, "b200_eager_71_process_groups"]
 
-Edge = tuple[int, bool, int, bool]  # source event, at its start; destination event, at its start
+Edge = tuple[int, bool, int, bool]  # source event, whether at its start; destination event, whether at its start
 
 
 @dataclass(frozen=True)
 class Raw:
-    """A trace as its file has it: GPU work (position → event), calls by correlation; times in ns."""
+    """A trace as stored in its file: GPU work (position → event) and calls by correlation, with times in ns."""
 
     work: dict[int, dict[str, Any]]
     calls: dict[int, int]
@@ -41,7 +41,7 @@ class Raw:
     end: dict[int, int]
 
     def streams(self) -> list[list[int]]:
-        """The work of each stream in the order in which it began."""
+        """Return the work of each stream in order of start."""
         by_stream = defaultdict(list)
         for i, event in self.work.items():
             by_stream[event["args"]["device"], event["args"]["stream"]].append(i)
@@ -72,7 +72,10 @@ def raw(path: Path) -> Raw:
 
 @cache
 def graph(path: Path) -> tuple[dict[Edge, tuple[str, int, int]], list[Edge], int]:
-    """Edges (type, path weight, attributed event or -1) of the whole trace in `default`, the path, its window's length."""
+    """Return the edges of the whole trace in `default`, the path, and the length of the window.
+
+    Each edge has its type, path weight, and attributed event or -1.
+    """
     con, trace_id = connect(path)
     with con:
         request_windows(con, [WindowRequest(trace_id)])
@@ -94,11 +97,14 @@ def traced(request: pytest.FixtureRequest, shared: Path) -> tuple[str, Path]:
 
 
 def test_all_work_is_caused_by_its_launch(traced: tuple[str, Path]) -> None:
-    """Exactly the pairs of work and call with one correlation; a graph's launch has all of its kernels."""
+    """The launch edges are exactly the pairs of work and call with the same correlation.
+
+    A graph's launch has an edge to each of its kernels.
+    """
     name, path = traced
     of, (edges, _, _) = raw(path), graph(path)
     expected = {(launch, True, i, True) for i in of.work if (launch := of.launch(i)) is not None}
-    # What waited for work from before the trace has its edge from the launch under another name.
+    # Work that waited for work from before the trace has its edge from the launch with another type.
     calls = set(of.calls.values())
     assert {edge for edge in edges if edge[0] in calls and edge[2] in of.work} == expected
     in_graphs = [i for i in of.work if of.graph_launch(i) is not None]
@@ -107,7 +113,7 @@ def test_all_work_is_caused_by_its_launch(traced: tuple[str, Path]) -> None:
 
 
 def test_kernels_of_a_graph_follow_each_other_on_their_stream(traced: tuple[str, Path]) -> None:
-    """From end to start with the gap between them; from start to start where they overlap."""
+    """The edge leads from end to start with the gap between the kernels, or from start to start if they overlap."""
     name, path = traced
     of, (edges, _, _) = raw(path), graph(path)
     followed = 0
@@ -123,16 +129,19 @@ def test_kernels_of_a_graph_follow_each_other_on_their_stream(traced: tuple[str,
                 assert edges[first, True, second, True] == own
             followed += 1
     launches, kernels = GRAPH_TRACES.get(name, (0, 0))
-    assert followed == kernels - launches  # every graph of these traces ran on one stream
+    assert followed == kernels - launches  # each graph of these traces ran on one stream
 
 
 def test_time_on_a_stream_counts_once(traced: tuple[str, Path]) -> None:
-    """No edge between work of one stream is longer than the time between its nodes, and the order holds throughout."""
+    """An edge between activities of one stream is never longer than the time between its nodes.
+
+    The order of the activities is kept.
+    """
     name, path = traced
     of, (edges, on_path, window) = raw(path), graph(path)
     overlaps = 0
     for stream in of.streams():
-        reached = stream[0]  # the work that ended last
+        reached = stream[0]  # the work with the latest end so far
         for second in stream[1:]:
             if of.start[second] < of.end[reached]:
                 overlaps += 1
@@ -154,7 +163,7 @@ LAUNCH = call("cudaGraphLaunch", 0, 10, 1)
 
 
 def paths_of(traces: list[list[dict[str, Any]]], profile: str = "default") -> list[list[tuple]]:
-    """Of each trace, (type, event the time is of, or shown, µs) of the edges of the path that weigh anything."""
+    """Return for each trace (type, event that owns the time or is shown, µs) of the path's edges with a weight."""
     con, trace_ids = connect_all(traces)
     with con:
         request_windows(con, [WindowRequest(trace_id, profile=profile) for trace_id in trace_ids])
@@ -187,18 +196,18 @@ SMALL: list[tuple[list[dict[str, Any]], list[tuple], str]] = [
         [(DELAY, "a", 20), (OWN, "a", 50), (OWN, "c", 90)],
         "two begin within another",
     ),
-    (  # fork after a, join before c
+    (  # a fork after a and a join before c
         [kernel("a", 20, 100, 1), kernel("b", 130, 50, 1, stream=8), kernel("c", 190, 10, 1)],
         [(DELAY, "a", 20), (OWN, "a", 100), (GAP, "b", 10), (OWN, "b", 50), (GAP, "c", 10), (OWN, "c", 10)],
         "fork and join on two streams",
     ),
-    (  # both begin when nothing of the graph has ended: both waited for the launch
+    (  # both begin before any kernel of the graph has ended, so both waited for the launch
         [kernel("a", 20, 30, 1), kernel("b", 25, 100, 1, stream=8)],
         [(DELAY, "b", 25), (OWN, "b", 100)],
         "two roots on two streams",
     ),
 ]
-"""Kernels of a graph, the path by hand, and what they show."""
+"""Kernels of a graph, the expected path, and the name of the case."""
 
 
 @cache
@@ -209,18 +218,18 @@ def small_graphs() -> list[list[tuple]]:
 @pytest.mark.slow  # 4 s
 @pytest.mark.parametrize("number", range(len(SMALL)), ids=[shown for *_, shown in SMALL])
 def test_small_graphs(number: int) -> None:
-    """They end with the last kernel, and are as long as the wall clock since the launch began."""
+    """The graphs end with the last kernel, and the path is as long as the wall-clock time since the launch began."""
     kernels, expected, _ = SMALL[number]
     assert small_graphs()[number] == expected
     assert sum(us for *_, us in expected) == max(k["ts"] + k["dur"] for k in kernels)
 
 
 IDS = {"a": 4294967297, "b": 4294967298}
-"""Of the nodes of a graph."""
+"""Ids of the nodes of a graph."""
 
 
 def node(name: str, start: float, takes: float, replay: int) -> dict[str, Any]:
-    """A kernel that says which node of its graph it is."""
+    """Return a kernel with the id of its graph node."""
     event = kernel(name, start, takes, replay)
     event["args"] |= {"graph node id": IDS[name], "graph id": 1}
     return event
@@ -242,7 +251,7 @@ JOIN, BRANCHES, REPLAYED = (
 
 
 def test_a_join_keeps_the_order_of_the_stream() -> None:
-    """c waited for b on the other stream, yet cannot begin before a, which precedes it on its own, has ended."""
+    """c waited for b on another stream, but cannot begin before a on its own stream has ended."""
     into_c = MADE.rows(
         JOIN,
         "SELECT src_event_id, src_is_start, edge_type, path_weight_ns FROM critical_path_edges "
@@ -251,9 +260,9 @@ def test_a_join_keeps_the_order_of_the_stream() -> None:
     assert into_c == [(0, True, DELAY, 20_000), (1, False, "DEPENDENCY", 0), (2, False, GAP, 10_000)]
 
 
-@pytest.mark.slow  # 2 s: of the default path it is in test_inferred.py
+@pytest.mark.slow  # 2 s; test_inferred.py tests the default path
 def test_the_order_of_a_stream_is_one_edge_beside_an_inferred_wait() -> None:
-    """Also if the path does not cover the window, as with data dependencies."""
+    """The edge also exists if the path does not cover the window, as with data dependencies."""
     trace = [
         *(call("cudaLaunchKernel", 0, 5, 1), kernel("aside", 10, 40, 1, stream=8), call("cudaEventRecord", 6, 1, 2)),
         *(call("cudaLaunchKernel", 8, 5, 3), kernel("a", 14, 86, 3), call("cudaStreamWaitEvent", 20, 1, 4)),
@@ -269,7 +278,10 @@ def test_the_order_of_a_stream_is_one_edge_beside_an_inferred_wait() -> None:
 
 
 def test_a_call_for_a_stream_waits_for_the_branch_that_ends_last() -> None:
-    """Not for the one that began last. Some writers draw all branches of a graph on the stream of its launch."""
+    """The call does not wait for the branch that began last.
+
+    Some writers record all branches of a graph on the stream of its launch.
+    """
     waits = MADE.rows(BRANCHES, "SELECT source_event_id, event_id, explains_wait FROM _window_waits WHERE is_recorded")
     assert waits == [(1, 3, True)]
     into_its_end = MADE.rows(
@@ -282,16 +294,16 @@ def test_a_call_for_a_stream_waits_for_the_branch_that_ends_last() -> None:
 
 @pytest.mark.slow  # 5 s
 def test_the_switch_and_profile_hta_count_the_overlap_twice() -> None:
-    """As HTA: from end to start, where the negative gap is cut off at 0; it sees the graph's last kernel only."""
+    """HTA draws the edge from end to start and cuts the negative gap off at 0. It uses only the graph's last kernel."""
     eager = [call("cudaLaunchKernel", 0, 5, 1), call("cudaLaunchKernel", 6, 5, 2)]
     trace = [*eager, kernel("a", 20, 100, 1), kernel("b", 100, 50, 2)]
-    # Nothing shows how long a launch takes at least; b began 94 us after its own, and while a ran.
+    # The trace does not show the shortest launch latency. b began 94 us after its launch, while a ran.
     assert paths_of([trace]) == [[(DELAY, "a", 20), (OWN, "a", 80), (OWN, "b", 50)]]
     assert paths_of([trace], "hta")[0][-2:] == [(OWN, "a", 100), (OWN, "b", 50)]
 
 
 def test_nodes_of_a_graph_are_known_by_their_id_in_every_replay() -> None:
-    """Two launches of a graph of two nodes, the second launch while the first one's kernels still run."""
+    """A graph of two nodes is launched twice, the second time while the kernels of the first launch still run."""
     by_node = MADE.rows(
         REPLAYED,
         "SELECT k.graph_node, count(DISTINCT p.event_id), sum(p.duration_ns) FROM critical_path AS p "

@@ -1,4 +1,4 @@
-"""The rule of the default path holds whatever is wrong with a trace."""
+"""The rule of the default path applies whatever is wrong with a trace."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from tests.harness import call, kernel, rows_of, sync
 
 
 def asks_and_has_work() -> dict[str, Any]:
-    """A call that asks for GPU work, and whose correlation id says that it launched something, in a loop and on a thread that
-    only asks.
+    """Return a trace in which calls that only query GPU work have kernels with their correlation ids.
+
+    One such call is in a polling loop, another on a thread that only polls.
     """
     asking = polls(30, 504)
     of_loop = kernel("k", 700, 5, asking[50]["args"]["correlation"])
@@ -36,9 +37,11 @@ SHOWN_TWICE = [
     call("cudaLaunchKernel", 69, 1, 5),
     kernel("second", 86, 5, 5),
 ]
-"""The call of a wait is in the file twice, its cuda_sync row once: the wait is recorded, and inferred from the other call."""
+"""The file contains a wait's call twice and its cuda_sync row once. The wait is recorded, and also inferred from the
+other call.
+"""
 KNOWN = (asks_and_has_work(), {"traceEvents": SHOWN_TWICE})
-"""Traces of which the rule once did not hold."""
+"""Traces that once violated the rule."""
 
 
 @settings(
@@ -48,8 +51,11 @@ KNOWN = (asks_and_has_work(), {"traceEvents": SHOWN_TWICE})
 )
 @given(at_once(broken(), 32 if SLOW else 16))
 def test_the_rule_holds(traces: list[dict[str, Any]]) -> None:
-    """No edge claims more than passed, every node but the start is bound, and the path is as long as its window."""
-    assume(any(trace != traces[0] for trace in traces))  # the simplest list has one capture again and again
+    """No edge claims more time than passed, and every node except the start is bound.
+
+    The path is as long as its window.
+    """
+    assume(any(trace != traces[0] for trace in traces))  # hypothesis's simplest list repeats one capture
     check_rule(*traces, *KNOWN)
 
 

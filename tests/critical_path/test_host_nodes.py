@@ -1,4 +1,4 @@
-"""The nodes of host threads, by hand: whose time lies between two of them."""
+"""The owner of the time between two nodes of a host thread, on hand-made threads."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pipelines.critical_path.graph.host_nodes import Frames, HostEvents, HostNod
 from tests.effort import examples
 
 Row = tuple[int, int, int, bool]
-"""Thread, start, duration, whether it is an operator; its number is its place."""
+"""Thread, start, duration, and whether the event is an operator; the event's number is its index."""
 
 
 def gaps(*rows: Row) -> list[tuple[int, int, int, int]]:
-    """Thread, from, to and owner of each stretch outside operators, all of them in a window of 100 ns."""
+    """Return thread, start, end and owner of each interval outside operators in a window of 100 ns."""
     thread, start, duration, is_operator = map(np.array, zip(*rows, strict=True))
     no = np.zeros(len(rows), dtype=bool)
     events = HostEvents(
@@ -30,12 +30,15 @@ def gaps(*rows: Row) -> list[tuple[int, int, int, int]]:
 
 
 def test_a_frame_owns_gaps_of_its_own_thread_only() -> None:
-    """The second thread has no frame; that of the first is still open when the second one's first gap begins."""
+    """The second thread has no frame.
+
+    The first thread's frame is still open when the second thread's first gap begins.
+    """
     first = [(0, 0, 10, True), (0, 20, 60, False), (0, 30, 5, True)]
     second = [(1, 0, 25, True), (1, 60, 10, True), (1, 90, 5, True)]
     gaps_of_first = [(0, 10, 20, -1), (0, 20, 30, 1), (0, 35, 80, 1)]
     assert gaps(*first, *second) == [*gaps_of_first, (1, 25, 60, -1), (1, 70, 90, -1)]
-    # The other way round, and with frames on both sides of one that has none.
+    # Also in reverse order, and with a thread without frames between two threads with frames.
     turned = [(1 - thread, *rest) for thread, *rest in (*second, *first)]
     assert gaps(*turned) == [(0, 25, 60, -1), (0, 70, 90, -1), (1, 10, 20, -1), (1, 20, 30, 4), (1, 35, 80, 4)]
     third = [(2, start, duration, kind) for _, start, duration, kind in first]
@@ -43,7 +46,10 @@ def test_a_frame_owns_gaps_of_its_own_thread_only() -> None:
 
 
 def test_a_frame_without_duration_owns_nothing() -> None:
-    """Neither what comes after it on its thread, nor on the next thread where it is the last of its own."""
+    """A frame of length 0 owns no later time of its thread.
+
+    If it is its thread's last event, it owns no time of the next thread either.
+    """
     first = [(0, 0, 10, True), (0, 20, 0, False), (0, 30, 10, True), (0, 50, 0, False)]
     second = [(1, 0, 5, True), (1, 40, 5, True)]
     assert gaps(*first, *second) == [(0, 10, 20, -1), (0, 20, 30, -1), (0, 40, 50, -1), (1, 5, 40, -1)]
@@ -71,7 +77,7 @@ def test_threads_may_be_read_a_few_at_a_time(rows: list[Row], at_a_time: int) ->
     assert not held
     (nodes, frames), (same, others) = whole, parts
     for name in HostNodes.__dataclass_fields__:
-        # Before the first node of a thread is nothing, whose owner nobody asks for.
+        # The time before a thread's first node has no owner, so its value does not matter.
         there = nodes.before if name == "owner" else slice(None)
         assert getattr(nodes, name)[there].tolist() == getattr(same, name)[there].tolist(), name
     frames, others = (table[np.argsort(table.event)] for table in (frames, others))

@@ -1,4 +1,4 @@
-"""Threads that hold nothing up: those whose calls only ask about GPU work, and those that nothing waits for."""
+"""Threads that hold nothing up: threads whose calls only query GPU work, and threads that no other thread waits for."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ IDLE = {
 
 
 def without(target: str, *traces: Events) -> list[float]:
-    """Return how long each trace takes without this work, us; the models run once."""
+    """Return the duration of each trace without the target's work, in us; the models run once."""
     lengths = []
     for window in loaded(traces):
         (compared,) = what_if(window, [Scenario(((target, 0.0),))])
@@ -58,14 +58,14 @@ def without(target: str, *traces: Events) -> list[float]:
 @pytest.mark.slow  # 6 s
 def test_such_a_thread_holds_nothing_up() -> None:
     alone, *beside = without("nccl", WORK, *([*WORK, *events] for events in IDLE.values()))
-    # (A query is a blocking call, and the shortest of these says what a return takes.)
+    # A query is a blocking call, and the shortest of these determines the time of a return.
     assert alone < 110 and dict(zip(IDLE, beside, strict=True)) == pytest.approx(dict.fromkeys(IDLE, alone), abs=1)
 
 
 @pytest.mark.slow  # 5 s
 def test_a_thread_that_works_or_is_waited_for_does() -> None:
     launches = [call("cudaLaunchKernel", 850, 5, 7, tid=2), kernel("copy", 856, 3, 7, stream=24)]
-    # The main thread goes on in a frame named after a wait, when the other thread has stopped.
+    # The main thread waits in a frame named after a wait, and continues when the other thread has stopped.
     loader: Events = [
         *(op("step", 0, 20), x("python_function", "threading.py(355): wait", 25, 878)),
         *(op("decode", 30, 870, tid=2), op("train", 905, 45), call("cudaLaunchKernel", 910, 5, 1), kernel("nccl", 920, 30, 1)),
@@ -73,6 +73,6 @@ def test_a_thread_that_works_or_is_waited_for_does() -> None:
     assert min(without("nccl", [*WORK, *IDLE["a logger"], *launches], loader)) > 850
 
 
-@pytest.mark.slow  # 2 s: a watchdog is in test_covers.py
+@pytest.mark.slow  # 2 s; test_covers.py tests a watchdog
 def test_without_gpu_work_all_threads_count() -> None:
     assert without("a", [op("a", 0, 100), op("b", 10, 940, tid=2)]) == [950]

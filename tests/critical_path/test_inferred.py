@@ -1,4 +1,7 @@
-"""Waits that no cuda_sync row tells: inferred from calls and times, compared with what the rows say where there are rows."""
+"""Waits without a cuda_sync row, inferred from calls and times.
+
+If a trace has such rows, the inferred waits are compared with them.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ from tests.synthetic.random_capture import random_capture
 from tests.synthetic.textbook import TEXTBOOK, textbook
 
 Waits = dict[int, tuple[int, str]]
-"""What waited → what it waited for, and the basis."""
+"""Waiting event → awaited event and the basis of the inference."""
 
 
 _WAITS = """
@@ -53,13 +56,13 @@ BATCH = Batch(
 
 
 def waits_of(number: int) -> Waits:
-    """The inferred waits of a trace of the batch."""
+    """Return the inferred waits of a trace of the batch."""
     rows = BATCH.rows(number, f"SELECT event_id, source_event_id, basis FROM ({_WAITS})")
     return {event: (source, basis) for event, source, basis in rows}
 
 
 def path_of(number: int) -> list[tuple[str, float, str]]:
-    """Name, duration (us) and bound of each step of the path."""
+    """Return name, duration (us) and bound of each step of the path."""
     return BATCH.rows(number, "SELECT name, duration_ns / 1000.0, bound_by FROM critical_path ORDER BY seq")
 
 
@@ -80,7 +83,7 @@ def later(*traces: list[dict[str, Any]]) -> list[int]:
 
 
 def waits_in(numbers: list[int]) -> list[Waits]:
-    """The inferred waits of traces of slow tests."""
+    """Return the inferred waits of traces of slow tests."""
     query = f"SELECT event_id, source_event_id, basis FROM ({_WAITS})"
     all_rows = [LATER.rows(number, query) for number in numbers]
     return [{event: (source, basis) for event, source, basis in rows} for rows in all_rows]
@@ -94,7 +97,7 @@ def inferred_in(traces: list[Any]) -> list[Waits]:
 
 
 def inferred_and_answered(traces: Iterable[Any]) -> list[tuple[Waits, PathAnswer]]:
-    """Return waits and path of each trace as a whole; the models run once."""
+    """Return the inferred waits and the answer for each whole trace; the models run once."""
     con, trace_ids = connect_all(traces)
     run_models(con, load_catalog(), [*ANSWERED, "_profiles", "_inferred_waits", "_event_waits"])
     solved = []
@@ -121,13 +124,19 @@ WITHOUT_ROW, WITH_ROW = BATCH.append(LATE), BATCH.append([*LATE, *ROW])
 
 
 def test_times_alone_tell_of_no_wait_of_a_stream_where_rows_show_waits() -> None:
-    """Work starts 300 us after its launch, as work on another stream ends: in a trace with a row of any wait, by chance."""
+    """Work starts 300 us after its launch, when work on another stream ends.
+
+    If the trace has a row of any wait, this counts as chance.
+    """
     assert waits_of(WITHOUT_ROW) == {5: (3, "timing")}
     assert waits_of(WITH_ROW) == {}
 
 
 def late(start: float, *source: float, before: float = 10) -> list[dict[str, Any]]:
-    """Work on stream 7, which is free from `before` on, starts at `start`; `source`: start and end of work on stream 20."""
+    """Return work on stream 7 that starts at `start` although the stream is free from `before` on.
+
+    `source` is the start and the end of work on stream 20.
+    """
     return [
         *(call("cudaLaunchKernel", 0, 2, 1), kernel("before", 1, before - 1, 1, 7)),
         *(call("cudaLaunchKernel", 3, 2, 2), kernel("other", source[0], source[1] - source[0], 2, 20)),
@@ -136,7 +145,10 @@ def late(start: float, *source: float, before: float = 10) -> list[dict[str, Any
 
 
 def blocking(us: float, early: float = 0, cat: str = "kernel") -> list[dict[str, Any]]:
-    """A call for all of the device returns `early` us before the work ends; with `cat` gpu_memcpy, the call of a copy."""
+    """Return a call for the whole device that returns `early` us before the work ends.
+
+    With `cat` gpu_memcpy, the call is that of a copy.
+    """
     if cat == "kernel":
         waiting = [call("cudaLaunchKernel", 0, 2, 1), call("cudaDeviceSynchronize", 20, us, 2)]
         return [*waiting, kernel("work", 5, 15 + us + early, 1, 7)]
@@ -147,11 +159,11 @@ def blocking(us: float, early: float = 0, cat: str = "kernel") -> list[dict[str,
 
 
 def unexplained(after: float) -> list[dict[str, Any]]:
-    """The first work of a stream starts so long after its launch returned, us."""
+    """Return a stream's first work, which starts `after` us after its launch returned."""
     return [call("cudaLaunchKernel", 0, 2, 1), kernel("first", 2 + after, 9, 1, 7)]
 
 
-# name[/use]: what a wait is inferred from at a threshold, and None 1 ns beyond
+# threshold's name[/use]: the basis of an inferred wait at the threshold, and None 1 ns beyond
 BOUNDARIES = {
     "wait_gap_ns": ("timing", late(400.001, 345, 398, before=350), late(400, 345, 398, before=350)),
     "wait_near_ns/times alone": ("timing", late(316, 220, 266), late(316, 220, 265.999)),
@@ -179,10 +191,11 @@ def test_waits_on_both_sides_of_each_threshold() -> None:
     }
 
 
-@pytest.mark.slow  # that the waits are the real ones is below
+@pytest.mark.slow  # a test below checks that the waits are the real ones
 def test_without_its_rows_a_capture_has_nearly_the_same_path(tmp_path: Path) -> None:
-    """Shares of the path by what it is bound by, in points of percent; with no inference they are far off, of one stream and of
-    several.
+    """The shares of the path by bound differ by at most some percentage points.
+
+    Without inference they are far off, with one stream and with several.
     """
     spec = CaptureSpec(ranks=2, steps=3, straggler=1, seed=7, layers=6)
     far = set()
@@ -209,7 +222,7 @@ def test_without_its_rows_a_capture_has_nearly_the_same_path(tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_the_inferred_waits_are_the_real_ones(tmp_path: Path) -> None:
-    """Of the waits for an event that held work up, nearly all are found; what is inferred from a call is right."""
+    """Nearly all waits for an event that held work up are inferred, and waits inferred from a call are right."""
     spec = CaptureSpec(ranks=2, steps=2, straggler=1, seed=7, compute_streams=3, layers=6)
     documents = [document_of(path) for path in write_capture(spec, tmp_path).paths]
     guessed = right = held_up = 0
@@ -226,7 +239,10 @@ def test_the_inferred_waits_are_the_real_ones(tmp_path: Path) -> None:
 
 
 def real_waits(documents: list[dict[str, Any]]) -> list[dict[int, set[int]]]:
-    """GPU work → what it really waited for through an event, where that ended after its stream was free and its launch."""
+    """Return for GPU work the work that it really waited for through an event.
+
+    The awaited work ended after the stream was free and after the launch.
+    """
     all_sources = []
     for con in each(documents, "_profiles", "_event_waits", "_gpu_history"):
         rows = con.execute(
@@ -255,7 +271,7 @@ def test_textbook_cases_without_their_rows() -> None:
     }
     for name, pair in pairs.items():
         ((stated,),), ((guessed,),) = (batch.rows(number, query) for number in pair)
-        # What follows a wait weighs nothing where a row tells of it, and is kept where it is inferred.
+        # Time after a wait weighs nothing if a row records the wait, and is kept if the wait is inferred.
         assert stated <= guessed <= stated * 1.05, name
 
 
@@ -275,7 +291,8 @@ STREAMS = [
 def test_a_stream_that_was_told_to_wait_waited_for_what_ended_last() -> None:
     ((waits, answer),) = inferred_and_answered([STREAMS])
     assert waits == {4: (1, "wait_call"), 7: (4, "wait_call")}
-    # 10 to the first start, 500 + 300 + 100, and 2 + 3 between; without inference the path does not know of the collective.
+    # 10 to the first start, 500 + 300 + 100, and 2 + 3 between. Without inference, the path does not contain the
+    # collective.
     assert (answer.length_us, answer.summary["gpu_communication_bound"]) == (915, pytest.approx(100 * 300 / 915))
     assert [answer.path[place]["name"] for place in answer.inferred] == ["ncclDevKernel_AllReduce", "gemm"]
     ((_, never),) = answers([STREAMS], infer_waits="never")
@@ -286,13 +303,13 @@ OF_STREAMS = BATCH.append(STREAMS)
 
 
 def test_what_waited_still_follows_the_work_before_it_on_its_stream() -> None:
-    """So that a what-if which takes the wait away does not let it begin before that work has ended."""
+    """The edge keeps the work behind its predecessor when a what-if removes the wait."""
     edges = BATCH.rows(OF_STREAMS, "SELECT src_event_id, dst_event_id, edge_type FROM critical_path_edges")
     assert (1, 7, "KERNEL_KERNEL_DELAY") in edges and (4, 7, "KERNEL_KERNEL_DELAY") in edges
 
 
 def blocked(name: str) -> list[dict[str, Any]]:
-    """A call that blocks from 50 to 1050 us, beside a kernel that ends at 1000 us."""
+    """Return a call that blocks from 50 to 1050 us, and a kernel that ends at 1000 us."""
     return [
         op("step", 0, 2000),
         *(call("cudaLaunchKernel", 10, 5, 1), kernel("gemm", 20, 980, 1)),
@@ -300,16 +317,18 @@ def blocked(name: str) -> list[dict[str, Any]]:
     ]
 
 
-# A call that does not block, or only asks whether work has ended, whenever it returns: NCCL's watchdog and allocators do.
+# Calls that do not block, or that only query whether work has ended, as NCCL's watchdog and allocators do. Their return
+# times do not matter.
 NOT_BLOCKING = ("cudaLaunchKernel", "cudaEventRecord", "aten::linear", "cudaEventQuery", "hipEventQuery")
 NOT_WAITED_FOR = later(
-    # Rows of another kind of wait say nothing of these.
+    # Rows of another kind of wait do not affect these waits.
     [*STREAMS, call("cudaDeviceSynchronize", 40, 880, 6), sync("Context Sync", 41, 879, 6)],
-    # Stream 24's work was launched after the call that waits, and ended between; the collective is what was waited for.
+    # Stream 24's work was launched after the waiting call and ended in between; the awaited work is the collective.
     [*STREAMS, call("cudaLaunchKernel", 40, 5, 9), kernel("copy", 600, 214, 9, stream=24)],
-    # It ended after the work began, but for 2 us, which clocks of streams differ by: the gemm begins at 815.
+    # The copy ends after the waiting gemm begins at 815, in the last case by only 1 us. Clocks of streams differ by up
+    # to 2 us.
     *([*STREAMS, call("cudaLaunchKernel", 20, 2, 9), kernel("copy", 600, us, 9, stream=24)] for us in (300, 218, 216)),
-    # Another thread launched it after the call began.
+    # Another thread launched the copy after the call began.
     [
         *blocked("cudaStreamSynchronize"),
         call("cudaLaunchKernel", 500, 5, 7, tid=2),
@@ -328,13 +347,13 @@ def test_what_was_not_waited_for() -> None:
     assert all_waits[6:] == [{}] * len(NOT_BLOCKING)
 
 
-GAPS = (  # the gap, what other work covers of it, how late before its end that ended (us); it was waited for
-    (400, 400, 0, True),  # it ended when the gap was over
-    (400, 390, 40, True),  # within 50 us, and all of the gap
-    (400, 20, 0, True),  # just before
+GAPS = (  # gap, part covered by other work, how long before the gap's end that work ended (us), whether it was awaited
+    (400, 400, 0, True),  # the other work ended when the gap was over
+    (400, 390, 40, True),  # ended within 50 us, and covers almost all of the gap
+    (400, 20, 0, True),  # covers little, but ended just before
     (400, 300, 100, True),  # most of the gap
-    (400, 20, 100, False),  # neither
-    (45, 45, 0, False),  # a gap like any other
+    (400, 20, 100, False),  # neither near the end nor most of the gap
+    (45, 45, 0, False),  # too short a gap
 )
 
 
@@ -348,7 +367,7 @@ def after_a_gap(gap_us: int, covered_us: int, late_us: int) -> list[dict[str, An
 
 
 AFTER_GAPS = later(*(after_a_gap(*gap) for *gap, _ in GAPS))
-# Where the trace does show the calls, both must hold, for there was no such call before this work.
+# If the trace records wait calls, both conditions must hold, because no such call precedes this work.
 AFTER_GAPS += later(*([*after_a_gap(*gap), call("cudaStreamWaitEvent", 5000, 2, 9)] for *gap, _ in GAPS))
 
 
@@ -366,13 +385,15 @@ def test_a_blocking_call_waited_for_what_ended_in_it() -> None:
     for name, (waits, answer) in zip(names, inferred_and_answered(map(blocked, names)), strict=True):
         assert waits == {3: (2, "blocking_call")}
         by_name = {row["name"]: row["duration_us"] for row in answer.path}
-        assert (by_name["gemm"], by_name[name]) == (980, 50)  # the 50 us after the kernel's end stay the call's own
+        assert (by_name["gemm"], by_name[name]) == (980, 50)  # the 50 us after the kernel's end remain the call's own
         assert answer.length_us == pytest.approx(2000)
 
 
 def two_streams(second_ends: float, name: str = "cudaStreamSynchronize") -> list[dict[str, Any]]:
-    """Two calls that return 2 us after the only work in them, and one in which stream 7's ends 2 us before the return (event
-    7) and stream 30's, launched last, at `second_ends` (9).
+    """Return two calls that return 2 us after their only work has ended, and a third call after work on two streams.
+
+    Stream 7's work (event 7) ends 2 us before the third return. Stream 30's work (event 9) was launched last and ends
+    at `second_ends`.
     """
     alone = [
         event
@@ -400,11 +421,14 @@ TWO_STREAMS = later(*(two_streams(end, name) for end, name, _ in ONE_OF_TWO))
 
 @pytest.mark.slow  # 4 s
 def test_a_call_for_one_stream_waited_for_what_ended_as_long_before_its_return_as_it_does_before_others() -> None:
-    """Of two that fit about as well, for the work launched last; one for the device for what ended last."""
+    """If both fit about equally well, the call waited for the work launched last.
+
+    A call for the device waited for the work that ended last.
+    """
     all_waits = waits_in(TWO_STREAMS)
     assert [waits[10] for waits in all_waits] == [(source, "blocking_call") for *_, source in ONE_OF_TWO]
     sources = "SELECT src_event_id FROM critical_path_edges WHERE dst_event_id = 10 AND NOT dst_is_start AND src_event_id <> 10"
-    assert LATER.rows(TWO_STREAMS[0], sources) == [(7,)]  # and not for the work launched last as well
+    assert LATER.rows(TWO_STREAMS[0], sources) == [(7,)]  # not also for the work launched last
 
 
 STILL_RUNNING = BATCH.append(
@@ -431,7 +455,7 @@ LONG_AND_SHORT = later(
 
 @pytest.mark.slow  # 4 s
 def test_clocks_may_disagree_by_more_in_a_long_call() -> None:
-    """As in a job with torchrec: by the GPU's clock a copy ended 12 us after the call that waited for it 35 ms."""
+    """In a job with torchrec, a copy ended by the GPU's clock 12 us after the call that waited 35 ms for it."""
     assert [waits[6] for waits in waits_in(LONG_AND_SHORT)] == [(5, "blocking_call"), (1, "blocking_call")]
     query = "SELECT source_event_id FROM call_waits WHERE event_id = 6"
     shown = (LATER.show_step("call_waits", number) for number in LONG_AND_SHORT)
@@ -446,7 +470,10 @@ NOT_HELD_UP = BATCH.append([
 
 
 def test_a_call_that_takes_no_longer_than_without_a_wait_was_not_held_up() -> None:
-    """Work ends right after the second call began, which returns as soon as the first, that waited for nothing."""
+    """Work ends just after the second call began.
+
+    That call returns as fast as the first call, which waited for nothing.
+    """
     edges = "SELECT src_event_id, path_weight_ns FROM critical_path_edges WHERE dst_event_id = 3 AND NOT dst_is_start ORDER BY 1"
     assert BATCH.rows(NOT_HELD_UP, edges) == [(2, 2000), (3, 4000)]
 
@@ -462,7 +489,10 @@ def test_a_call_does_not_wait_for_its_copy_between_devices() -> None:
 
 
 def waited_for(name: str) -> list[dict[str, Any]]:
-    """A call of 3 us that finds all work done: that on stream 20, its thread's last on stream 7, and another process's."""
+    """Return a call of 3 us after all work has ended.
+
+    The work is on stream 20, on stream 7 (the last of the call's thread), and in another process.
+    """
     return [
         op("step", 0, 2000),
         *(call("cudaLaunchKernel", 10, 5, 1), kernel("comm", 20, 800, 1, stream=20)),
@@ -480,7 +510,10 @@ FOUND_DONE = later(*map(waited_for, (*FOR_THE_DEVICE, *FOR_A_STREAM)))
 
 @pytest.mark.slow  # 4 s
 def test_a_call_for_the_whole_device_waits_for_every_stream_of_its_process() -> None:
-    """Told by its role alone: it was short, and nothing ended near it. Where work takes longer, it would have waited."""
+    """The waits follow from the call's role alone, because the call was short and no work ended near it.
+
+    If the work took longer, the call would wait for it.
+    """
     query = (
         "SELECT src_event_id, src_is_start, path_weight_ns, is_inferred FROM critical_path_edges "
         "WHERE dst_event_id = 5 AND NOT dst_is_start AND src_event_id <> 5"
@@ -489,7 +522,7 @@ def test_a_call_for_the_whole_device_waits_for_every_stream_of_its_process() -> 
     for number, sources in zip(FOUND_DONE, all_sources, strict=True):
         assert LATER.rows(number, "FROM _inferred_waits WHERE basis <> 'call_order'") == []
         edges = LATER.rows(number, query)
-        # It found them done, so that no edge claims more than a return takes.
+        # All work had ended before the call, so no edge claims more than the time of a return.
         assert {source for source, *_ in edges} == sources
         assert {tuple(rest) for _, *rest in edges} == {(False, 2000, True)}
 
@@ -504,8 +537,11 @@ FREED = BATCH.append([
 
 
 def test_a_call_of_which_no_row_tells_waits_among_those_of_which_rows_do() -> None:
-    """cudaFree from 50 to 1120, for kernels that end at 820 and 1020, beside a stream synchronization with its row. The
-    100 us after both are its own, and what it takes when it waits for nothing."""
+    """cudaFree takes from 50 to 1120 and waits for kernels that end at 820 and 1020.
+
+    A stream synchronization with a row runs concurrently. The 100 us after both kernels are cudaFree's own time, which
+    it also takes without a wait.
+    """
     window = window_of(FREED)
     assert window.n_inferred == 2
     kernels, host = (
@@ -516,7 +552,10 @@ def test_a_call_of_which_no_row_tells_waits_among_those_of_which_rows_do() -> No
 
 
 def ends_late(us: float) -> list[dict[str, Any]]:
-    """Kernels 1 and 4 of stream 20, each with its event, and 8 on stream 7, which starts so long before 4 ends."""
+    """Return kernels 1 and 4 of stream 20, each with an event, and kernel 8 on stream 7.
+
+    Kernel 8 starts `us` before kernel 4 ends.
+    """
     return [
         *(call("cudaLaunchKernel", 0, 5, 1), kernel("comm", 10, 20, 1, stream=20)),
         call("cudaEventRecord", 8, 2, 2),
@@ -543,14 +582,17 @@ ON_BOTH_STREAMS = BATCH.append([
 
 
 def test_a_sync_that_waited_for_the_last_stream_waits_for_the_others_without_it() -> None:
-    """Kernels that end at 200 and 300; the device's sync returns at 303. Without the second one it returns at 203."""
+    """Kernels end at 200 and 300, and the device's sync returns at 303. Without the second kernel it returns at 203."""
     (compared,) = what_if(window_of(ON_BOTH_STREAMS), [Scenario((("comm", 0.0),))])
     assert (compared.before.length_us, compared.after.length_us) == (400, 300)
 
 
 @pytest.mark.slow  # 4 s
 def test_a_device_that_works_longer_is_waited_for_by_its_sync() -> None:
-    """Collectives of 800 us that take twice as long end at 1620; the call then returns with them, and 1097 us are left."""
+    """Collectives of 800 us that take twice as long end at 1620.
+
+    The call then returns when they end, and 1097 us remain.
+    """
     names = ("cudaDeviceSynchronize", "cudaStreamSynchronize")
     for name, window in zip(names, loaded(waited_for(name)[:6] for name in names), strict=True):
         (compared,) = what_if(window, [Scenario((("comm", 2.0),))])
@@ -584,7 +626,10 @@ TO_PAGEABLE, TO_PINNED = BATCH.append(short_copy("Pageable")), BATCH.append(shor
 
 
 def test_a_copy_to_pageable_memory_ends_before_its_call_returns() -> None:
-    """What CUDA says of it, however short the copy; to pinned memory a call that lasts as long may do anything else."""
+    """CUDA documents this, however short the copy is.
+
+    A call that copies to pinned memory and lasts as long may do anything else.
+    """
     for number, own, cpu_us in ((TO_PAGEABLE, {4: (5, "own_copy")}, 105), (TO_PINNED, {}, 1100)):
         assert waits_of(number) == {5: (2, "wait_call")} | own
         assert sum(us for _, us, bound_by in path_of(number) if bound_by == "cpu_bound") == cpu_us
@@ -600,7 +645,7 @@ def test_the_first_work_of_a_stream_may_wait_for_work_of_before_the_trace() -> N
 
 
 def slow_call(cat: str) -> list[dict[str, Any]]:
-    """A call of 5 ms into a stream that has been idle: its work begins late in it and ends 12 us after it."""
+    """Return a call of 5 ms into an idle stream, whose work begins late in the call and ends 12 us after it."""
     return [
         *(call("cudaLaunchKernel", 0, 5, 1), kernel("earlier", 10, 10, 1)),
         *(call("cudaLaunchKernel", 100, 5000, 2), kernel("late", 5092, 20, 2, cat=cat)),
@@ -611,13 +656,19 @@ SLOW_LAUNCH, SLOW_COPY = BATCH.append(slow_call("kernel")), BATCH.append(slow_ca
 
 
 def test_a_launch_that_was_slow_itself_waited_for_nothing_of_before_the_trace() -> None:
-    """It loads the kernel's module, say. The call of a copy does not return before the copy has ended."""
+    """A slow launch may load the kernel's module, for example.
+
+    The call of a copy does not return before the copy has ended.
+    """
     assert waits_of(SLOW_LAUNCH) == {} and waits_of(SLOW_COPY) == {3: (None, "before_trace")}
     assert summary_of(SLOW_LAUNCH)["gpu_kernel_launch_overhead"] > 95 and summary_of(SLOW_COPY)["gpu_earlier_work"] > 95
 
 
 def side_stream(after: float) -> list[dict[str, Any]]:
-    """A graph of two streams, in a trace with stream waits: the second stream's work begins `after` us after the first's."""
+    """Return a graph of two streams in a trace with stream waits.
+
+    The second stream's work begins `after` us after the first's.
+    """
     return [
         *(call("cudaStreamWaitEvent", 1, 1, 1), call("cudaGraphLaunch", 10, 15, 2)),
         *(kernel("first", 1500, 1800, 2, 7), kernel("side", 1500 + after, 1400, 2, 9)),
@@ -634,7 +685,10 @@ def test_a_graph_that_has_begun_waits_for_nothing_of_before_the_trace() -> None:
 
 @pytest.mark.slow
 def test_communication_is_the_largest_share_where_a_rank_waits(shared: Path) -> None:
-    """Rank 2 of torchrec_4 is the straggler; the others wait for it in every step but the first, which allocates."""
+    """Rank 2 of torchrec_4 is the straggler.
+
+    The other ranks wait for it in every step except the first, which allocates memory.
+    """
     ranks = [shared / "traces" / "ranks" / "torchrec_4" / f"{rank}.json.gz" for rank in range(4)]
     con, trace_ids = connect_all(ranks)
     windows = {
@@ -650,9 +704,9 @@ def test_communication_is_the_largest_share_where_a_rank_waits(shared: Path) -> 
     }
 
 
-@pytest.mark.slow  # the textbook cases without their rows are above
+@pytest.mark.slow  # a test above covers the textbook cases without rows
 def test_path_and_breakdown_agree_on_collectives(shared: Path) -> None:
-    """mi300_rccl: two thirds of the GPU's time is exposed communication, and the path says so, too."""
+    """In mi300_rccl, two thirds of the GPU's time are exposed communication, and the path shows as much."""
     trace = shared / "traces" / "single" / "mi300_rccl_metadata.json.gz"
     con, trace_id = connect(trace)
     summary = critical_path(con, load_catalog(), WindowRequest(trace_id), with_path=False).summary
@@ -663,7 +717,7 @@ def test_path_and_breakdown_agree_on_collectives(shared: Path) -> None:
 
 @pytest.mark.slow  # 4 s
 def test_where_there_are_rows_only_calls_without_one_are_inferred(shared: Path) -> None:
-    """In cuda_event_sync that is the cudaMemcpyAsync to pageable memory, which returns 9 us after its copy of 2 us."""
+    """In cuda_event_sync, this is the cudaMemcpyAsync to pageable memory, which returns 9 us after its copy of 2 us."""
     names = ("alexnet", "simple_add", "cuda_event_sync") if SLOW else ("cuda_event_sync",)
     traces = [shared / "traces" / "critical_path" / f"{name}.json.gz" for name in names]
     waits, inferred = zip(*inferred_and_answered(traces), strict=True)
@@ -681,7 +735,10 @@ def test_where_there_are_rows_only_calls_without_one_are_inferred(shared: Path) 
 
 @pytest.mark.slow
 def test_a_window_is_not_charged_for_the_steps_before_it(shared: Path) -> None:
-    """The second step of v100_ns_absolute begins 65 ms of GPU work late; HTA's path of it is 95.7 ms long."""
+    """The second step of v100_ns_absolute begins with 65 ms of GPU work outstanding.
+
+    HTA's path of this step is 95.7 ms long.
+    """
     con, trace_id = connect(shared / "traces" / "single" / "v100_ns_absolute.json.gz")
     request_windows(con, [WindowRequest(trace_id)])
     answer = critical_path(
@@ -689,7 +746,7 @@ def test_a_window_is_not_charged_for_the_steps_before_it(shared: Path) -> None:
     )
     assert answer.summary.get("gpu_kernel_launch_overhead", 0) < 0.1
     earlier = answer.length_us * answer.summary["gpu_earlier_work"] / 100
-    assert answer.length_us - earlier == pytest.approx(95_735, rel=0.02)  # and what the path now covers besides
+    assert answer.length_us - earlier == pytest.approx(95_735, rel=0.02)  # tolerance for other time on the path
     said = {caveat["caveat"]: caveat for caveat in answer.caveats}
     assert (
         said["earlier_work"]["time_us"] == pytest.approx(earlier)
@@ -698,7 +755,7 @@ def test_a_window_is_not_charged_for_the_steps_before_it(shared: Path) -> None:
 
 
 def after_a_step(*events: dict[str, Any]) -> list[dict[str, Any]]:
-    """A step of 100 us launches work until 1015 us; the events of the next step follow."""
+    """Return a step of 100 us whose work runs until 1015 us, and then the events of the next step."""
     return [
         *(x("user_annotation", "ProfilerStep#1", 0, 100), x("user_annotation", "ProfilerStep#2", 100, 1200)),
         *(call("cudaLaunchKernel", 5, 5, 1), kernel("earlier", 15, 1000, 1), op("step", 110, 1100)),
@@ -708,13 +765,13 @@ def after_a_step(*events: dict[str, Any]) -> list[dict[str, Any]]:
 
 CALL = (call("cudaStreamSynchronize", 120, 903, 9), call("cudaLaunchKernel", 1100, 5, 2), kernel("next", 1110, 30, 2))
 OTHER_STREAM = (call("cudaLaunchKernel", 150, 5, 2), kernel("next", 1020, 300, 2, 9))
-# events of the second step; whether its wait for the first is inferred
+# events of the second step; whether its wait for the first step's work is inferred
 FOR_EARLIER_WORK = {
     "a call": (CALL, True),
     "a recorded call": ((*CALL, sync("Stream Sync", 121, 900, 9, 7)), False),
     "another stream": (OTHER_STREAM, True),
     "the same stream": ((call("cudaLaunchKernel", 150, 5, 2), kernel("next", 1020, 300, 2)), False),
-    # Work of the same stream ends later than what an inferred wait is for.
+    # Work of the same stream ends later than the source of the inferred wait.
     "both": ((*OTHER_STREAM, call("cudaLaunchKernel", 15, 5, 3), kernel("latest", 1016, 3, 3, 9)), False),
 }
 EARLIER = {
@@ -730,7 +787,7 @@ def test_an_inferred_wait_for_earlier_work_is_marked_so() -> None:
     assert BATCH.rows(FIRST_WORK, OF_EARLIER_WORK) == [(True,)]
 
 
-@pytest.mark.slow  # 2 s: the path that covers its window is above
+@pytest.mark.slow  # 2 s; a test above checks the path that covers its window
 def test_an_inferred_wait_for_earlier_work_is_marked_so_on_a_path_of_parts() -> None:
     con, trace_ids = connect_all([after_a_step(*events) for events, _ in FOR_EARLIER_WORK.values()])
     windows = [WindowRequest(trace_id, annotation="ProfilerStep#2") for trace_id in trace_ids]
@@ -743,7 +800,7 @@ def test_an_inferred_wait_for_earlier_work_is_marked_so_on_a_path_of_parts() -> 
 
 
 def test_nothing_is_inferred_if_inference_is_off() -> None:
-    """Neither what a loop of queries asked for nor what filled a queue, whether or not rows record other waits."""
+    """Neither polling loops nor full queues lead to waits, with or without rows of other waits."""
     rowless = [LOOPS["cuda"], FULL["cuda"]]
     recorded = [call("cudaDeviceSynchronize", 100_000, 20, 9999), sync("Context Sync", 100_001, 18, 9999)]
     traces = [*rowless, *([*trace, *recorded] for trace in rowless)]
@@ -768,7 +825,10 @@ def test_a_loop_of_queries_is_no_call_of_which_no_wait_could_be_inferred() -> No
 
 
 def two_devices(*other: tuple[float, float, int]) -> list[dict[str, Any]]:
-    """A call for a device returns as `long` ends on device 0; starts, ends and streams of the work on device 1."""
+    """Return a call for a device that returns when `long` ends on device 0, and work on device 1.
+
+    `other` are start, end and stream of the work on device 1.
+    """
     events = [op("a", 0, 200), call("cudaLaunchKernel", 5, 5, 1), kernel("long", 15, 1000, 1)]
     for number, (start, end, stream) in enumerate(other, 10):
         events += [
@@ -778,7 +838,7 @@ def two_devices(*other: tuple[float, float, int]) -> list[dict[str, Any]]:
     return [*events, call("cudaDeviceSynchronize", 250, 775, 2), op("b", 1030, 2000)]
 
 
-# work on device 1; the work that the call waited for
+# work on device 1; the work for which the call waited
 FOR_A_DEVICE = {
     "its work goes on": (((900, 1018, 7), (1018, 2300, 7)), "long"),
     "another stream's work goes on": (((900, 1018, 7), (900, 2300, 9)), "long"),
@@ -792,7 +852,7 @@ SYNCED_DEVICE = BATCH.append([
     *(call("cudaLaunchKernel", 15, 5, 2), kernel("second", 20, 3000, 2, 9)),
     *(call("cudaFree", 30, 990, 3), op("b", 1030, 3000)),
 ])  # fmt: skip
-"""No other device has work that ended."""
+"""A call for which no other device has work that ended."""
 
 
 def test_a_call_for_a_device_waited_for_none_that_goes_on() -> None:
@@ -804,7 +864,7 @@ def test_a_call_for_a_device_waited_for_none_that_goes_on() -> None:
 
 
 def delays_of_devices(n_devices: int) -> list[dict[str, Any]]:
-    """Launches of stream 7 of each device in turn, each awaited."""
+    """Return launches on stream 7 of each device in turn, each followed by a synchronization."""
     events = [op("a", 0, 500)]
     for number in range(4):
         at = 100 * number
@@ -829,7 +889,7 @@ def test_delays_of_two_devices_have_two_owners() -> None:
 
 
 def stated_wait(name: str, kernel_us: float = 1000, *, has_row: bool = True) -> list[dict[str, Any]]:
-    """A call of 990 us, of whose wait for the device a row tells."""
+    """Return a call of 990 us, and with `has_row` the row of its wait for the device."""
     row = [sync("Context Sync", 31, 986, 2)] if has_row else []
     launch = [call("cudaLaunchKernel", 5, 5, 1), kernel("gemm", 15, kernel_us, 1)]
     return [op("a", 0, 20), *launch, call(name, 30, 990, 2), *row, op("b", 1030, 20)]
@@ -858,7 +918,7 @@ ORPHAN = BATCH.append([
 
 
 def test_work_of_nobody_that_ran_after_the_window_is_no_launch_delay() -> None:
-    """Work without a launch lies outside of the window when it begins after it; the stream was busy with it all the same."""
+    """Work without a launch is outside of the window if it begins after it, but the stream was still busy with it."""
     summary = summary_of(ORPHAN)
     assert "gpu_earlier_work" in summary and summary["gpu_kernel_launch_overhead"] == pytest.approx(100 * 5 / 310)
 
@@ -875,7 +935,10 @@ GAP_UNTIL = {end: BATCH.append(with_a_gap(end), "ProfilerStep") for end in (80, 
 
 
 def test_a_gap_is_named_after_what_fills_half_of_it() -> None:
-    """The launch returns at 20 and its kernel begins at 100; work of the step before has the stream until then or less long."""
+    """The launch returns at 20 and its kernel begins at 100.
+
+    Work of the previous step occupies the stream for all or less of the gap.
+    """
     for end, label in {80: "gpu_earlier_work", 40: "gpu_kernel_kernel_overhead"}.items():
         bounds = [bound_by for _, us, bound_by in path_of(GAP_UNTIL[end]) if us == pytest.approx(80, abs=3)]
         assert bounds == [label]
@@ -893,7 +956,7 @@ CALL_UNTIL = {end: BATCH.append(with_a_call(end), "ProfilerStep") for end in (38
 
 
 def test_a_call_is_named_after_the_earlier_work_that_half_of_it_waited_for() -> None:
-    """The call lasts from 100 to 400 us; work of the step before ends within it. Rows tell of the wait."""
+    """The call lasts from 100 to 400 us, and work of the previous step ends within it. Rows record the wait."""
     for end, label in {380: "gpu_earlier_work", 250: "gpu_earlier_work", 249: "cpu_bound"}.items():
         steps = {name: bound_by for name, us, bound_by in path_of(CALL_UNTIL[end]) if us == 300}
         assert steps == {"cudaDeviceSynchronize": label}
@@ -912,8 +975,9 @@ BACKWARD = BATCH.append([
 
 
 def test_events_of_calls_and_of_autograds_threads() -> None:
-    """A call for an event waits for the work before that event; an event recorded by the thread that called backward follows
-    what autograd's thread has launched.
+    """A call for an event waits for the work before that event.
+
+    If the thread that called backward records an event, the event follows the work that autograd's thread has launched.
     """
     assert BATCH.rows(HOST_EVENT, f"SELECT event_id, source_event_id {_LIKELY}") == [(5, 1)]
     assert BATCH.rows(BACKWARD, "SELECT waiting_kernel_id, source_kernel_id FROM _event_waits") == [(9, 5)]
@@ -928,9 +992,9 @@ NO_GPU_WORK_BEFORE = BATCH.append([
 
 
 def test_calls_may_have_waited_for_gpu_work_alone() -> None:
-    """Not for another call, nor for an event recorded before anything was launched."""
+    """Calls wait neither for another call nor for an event that was recorded before any launch."""
     waits = BATCH.rows(NO_GPU_WORK_BEFORE, f"SELECT event_id, source_event_id {_LIKELY} ORDER BY 1")
-    assert waits == [(7, 6), (8, 6), (9, 6)]  # the last on the stream
+    assert waits == [(7, 6), (8, 6), (9, 6)]  # event 6 is the last activity on the stream
 
 
 BARRIER = BATCH.append([
@@ -941,7 +1005,7 @@ BARRIER = BATCH.append([
 
 
 def test_what_a_call_that_waits_launches_itself_is_what_waits() -> None:
-    """As barriers on AMD; and not the next launch."""
+    """On AMD, for example, a call launches a barrier, which waits instead of the next launch."""
     assert BATCH.rows(BARRIER, "SELECT waiting_kernel_id, source_kernel_id FROM event_waits") == [(4, 1)]
 
 
@@ -956,7 +1020,10 @@ CALLS_WAITS = "SELECT event_id, source_event_id FROM _inferred_waits WHERE is_ca
 
 
 def test_a_graph_with_a_copy_to_the_host_does_not_block_its_launch() -> None:
-    """Unlike the copy by itself. The launch takes long, and work of another stream ends meanwhile."""
+    """The call of the copy alone does block.
+
+    The graph's launch takes long, and work of another stream ends during it.
+    """
     assert BATCH.rows(COPY_ALONE, CALLS_WAITS) == [(2, 1)]
     assert BATCH.rows(COPY_IN_GRAPH, CALLS_WAITS) == []
 
@@ -986,14 +1053,14 @@ OWN_AND_OTHER, OTHER_ALONE = BATCH.append(SHARED_STREAM), BATCH.append(SHARED_ST
 
 
 def test_nor_if_a_row_records_the_wait() -> None:
-    """Two threads share a stream, and the second launches while the first waits."""
+    """Two threads share a stream, and the second thread launches while the first waits."""
     query = "SELECT source_event_id, event_id, explains_wait FROM _window_waits WHERE is_recorded"
     assert BATCH.rows(OWN_AND_OTHER, query) == [(1, 2, True)]
     assert BATCH.rows(OTHER_ALONE, query) == []
 
 
 def copy(at: float, dur: float, correlation: int) -> dict[str, Any]:
-    """A copy of a writer that records no stream, so that copies launched later may begin earlier."""
+    """Return a copy without a stream, so a copy that was launched later may begin earlier."""
     args = {"correlation": correlation, "device": 0}
     return {"ph": "X", "cat": "gpu_memcpy", "name": "CopyDeviceToDevice", "ts": at, "dur": dur, "args": args}
 

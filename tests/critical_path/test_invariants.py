@@ -1,4 +1,7 @@
-"""Launch delays, waits and shares of every window: random captures whose work crosses step borders, and every shared trace."""
+"""Launch delays, waits and shares of every window.
+
+The traces are random captures whose work crosses step borders, and every shared trace.
+"""
 
 from __future__ import annotations
 
@@ -19,25 +22,25 @@ TRACES = (
     "ranks/torchrec_unequal/[01].json.gz", "ranks/dlrm_8/worker[17].json.gz", "ranks/sampled_128/rank1.json.gz",
 )  # fmt: skip
 TWINS = ("dialects/v100_2021_top_level_array", "torchrec_4/0", "torchrec_unequal/0")
-"""Large ones of the same writer and the same kind of program as another one."""
+"""Large traces that are similar to another one: the same writer and the same kind of program."""
 
 
 def without_sync_rows(document: dict[str, Any]) -> dict[str, Any]:
-    """The same capture as a profiler without CUDA synchronisation events would have written it."""
+    """Return the same capture as a profiler without CUDA synchronization events writes it."""
     return {**document, "traceEvents": [e for e in document["traceEvents"] if e.get("cat") != "cuda_sync"]}
 
 
 @settings(max_examples=3 if SLOW else 1, deadline=None)
 @given(at_once(st.tuples(st.integers(0, 10**9), st.booleans()), 12))
 def test_random_captures(chosen: list[tuple[int, bool]]) -> None:
-    assume(len({*chosen}) > 1)  # the simplest list has one capture again and again
+    assume(len({*chosen}) > 1)  # hypothesis's simplest list repeats one capture
     documents = [(random_capture(seed), with_sync_rows) for seed, with_sync_rows in chosen]
     check(*(document if with_sync_rows else without_sync_rows(document) for document, with_sync_rows in documents))
 
 
-@pytest.mark.slow  # it is of the generator, which seldom changes
+@pytest.mark.slow  # it tests the generator, which seldom changes
 def test_work_that_crosses_the_border_of_a_step_is_no_launch_delay() -> None:
-    """The generator does make what the property is about: some work waits for work of the step before."""
+    """The generator produces the cases of the property: some work waits for work of the previous step."""
     assert check(*(random_capture(seed) for seed in range(8))) > 2
 
 
@@ -46,6 +49,6 @@ def _shared_traces() -> list[Path]:
     return sorted(path for path in paths if not str(path).removesuffix(".json.gz").endswith(TWINS))
 
 
-@pytest.mark.slow  # random captures are above; the large ones are in causes/test_causes.py
+@pytest.mark.slow  # tests above cover random captures, and causes/test_causes.py the large traces
 def test_small_shared_traces(shared: Path) -> None:
     check(*(path for path in _shared_traces() if path.stat().st_size <= LARGE))

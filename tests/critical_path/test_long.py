@@ -1,4 +1,4 @@
-"""Long traces: their tables are in a file, which changes no answer, and their path takes no more memory than the docs say."""
+"""Long traces: storing their tables in a file changes no answer, and the path stays within the documented memory."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from pipelines.faces.cli.trace import opened_trace
 from pipelines.synthetic import CaptureSpec, write_capture
 
 BOUND_MIB = 763
-"""0.8 GB."""
-# VmHWM and not ru_maxrss: the latter of a child begins with what its parent held.
+"""Documented memory limit, 0.8 GB."""
+# VmHWM is used because ru_maxrss of a child starts at the memory of its parent.
 CHILD = """
 import sys
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""Our longest path against plain networkx: the same nodes, ties and negative weights included; before and after changes."""
+"""tracelake's longest path compared with plain networkx, before and after changes of weights.
+
+Both have the same nodes, also with ties and negative weights.
+"""
 
 from __future__ import annotations
 
@@ -25,19 +28,21 @@ from pipelines.critical_path.longest.long_window import LongWindow
 from tests.effort import examples
 
 TIE = [(0, 1, 1), (1, 2, 4), (0, 3, 5)]
-"""The first edge that a longest path may end with is the second; networkx visits the end of the third first."""
+"""Of the edges that a longest path may end with, the second edge is the first in the table. networkx visits the end of
+the third edge first.
+"""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def parts_of_two() -> Iterator[None]:
-    """What is worked out part by part has several of them here."""
+    """Limit parts to two elements, so that code that works part by part has several parts."""
     with patch.object(chains, "_PART", 2):
         yield
 
 
 @st.composite
 def dags(draw: st.DrawFn) -> list[tuple[int, int, int]]:
-    """Edges of a random graph without cycles, in random order, with many equal, zero and negative weights."""
+    """Draw edges of a random acyclic graph, in random order, with many equal, zero and negative weights."""
     order = draw(st.permutations(range(draw(st.integers(2, 12)))))
     places = st.tuples(st.integers(0, len(order) - 1), st.integers(0, len(order) - 1)).filter(lambda p: p[0] < p[1])
     pairs = draw(st.lists(places, min_size=1, max_size=25, unique=True))
@@ -70,7 +75,7 @@ def test_conversion_keeps_nodes_edges_and_path(edges: list[tuple[int, int, int]]
 
 
 def lengths_to(edges: list[tuple[int, int, int]]) -> dict[int, int]:
-    """The longest way to each node, written down as it is defined."""
+    """Return the length of the longest path to each node, computed by its definition."""
     into = {node: [(a, w) for a, b, w in edges if b == node] for a, b, _ in edges for node in (a, b)}
     plain, _ = both(edges)
     at: dict[int, int] = {}
@@ -82,7 +87,7 @@ def lengths_to(edges: list[tuple[int, int, int]]) -> dict[int, int]:
 @settings(max_examples=examples(300), deadline=None)
 @given(dags(), st.data())
 def test_changed_weights_have_networkx_path(edges: list[tuple[int, int, int]], data: st.DataObject) -> None:
-    """Sorted once for all changes. Weights are negative only where the graph's own are."""
+    """The graph is sorted once for all changes. Weights are negative only where the graph's own weights are."""
     _, ours = both(edges)
     factors = st.lists(st.sampled_from([0, 1, 1, 3]), min_size=len(edges), max_size=len(edges))
     for _ in range(3):
@@ -121,7 +126,10 @@ def test_times_are_the_latest_of_all_ways(edges: list[tuple[int, int, int]]) -> 
 @settings(max_examples=examples(300), deadline=None)
 @given(dags())
 def test_in_profile_default_the_first_edge_wins_a_tie(edges: list[tuple[int, int, int]]) -> None:
-    """Of all longest paths that do not go on without getting longer, the one that ends with the first edge; and so on backward."""
+    """Longest paths that continue without getting longer do not count.
+
+    Of the others, the path ends with the first edge of the table, and the rule is repeated backward.
+    """
     plain, _ = both(edges)
     src, dst, weight = (np.array([e[k] for e in edges]) for k in range(3))
     path = ArrayGraph.from_edges(src, dst, weight, "default").path().tolist()
@@ -139,7 +147,7 @@ def test_in_profile_default_the_first_edge_wins_a_tie(edges: list[tuple[int, int
 
 
 def test_a_tie_that_only_networkx_breaks() -> None:
-    """Two ends equally far: networkx visits the node first that the first edge does not lead to."""
+    """Two ends are equally far. networkx first visits the node to which the first edge does not lead."""
     src, dst, weight = (np.array([e[k] for e in TIE]) for k in range(3))
     assert nx.dag_longest_path(both(TIE)[0]) == [0, 3]
     assert nx.dag_longest_path(ArrayGraph.from_edges(src, dst, weight)) == [0, 3]
@@ -193,15 +201,18 @@ def test_a_table_in_pieces_has_the_same_distances(edges: list[tuple[int, int, in
 
 
 def test_chains_follow_the_table() -> None:
-    """A trace has one for three edges; where a run of consecutive edges has no other beside it, it is one chain."""
+    """A trace has about one chain for three edges. A run of consecutive edges without a parallel edge is one chain."""
     _, ours = both([(0, 1, 1), (1, 2, 0), (2, 3, 1), (3, 4, 1), (2, 5, 1)])
     assert ours.chains.first.tolist() == [0, 2, 4]
-    _, ours = both([(0, 1, 1), (1, 2, -1), (2, 3, 1)])  # a path may begin behind a negative edge
+    _, ours = both([(0, 1, 1), (1, 2, -1), (2, 3, 1)])  # a path may begin after a negative edge
     assert ours.chains.first.tolist() == [0, 1, 2]
 
 
 def stored(edges: list[tuple[int, int, int]], seed: int, profile: str = "hta") -> duckdb.DuckDBPyConnection:
-    """The graph as window 5 of `_edges`, between two others, its rows in any order and with holes between their numbers."""
+    """Return a connection with the graph as window 5 of `_edges`, between two other windows.
+
+    The rows are in random order, and their numbers have gaps.
+    """
     con = duckdb.connect(config={"threads": 1})
     con.execute("CREATE TABLE _refused_windows (window_no BIGINT)")
     con.execute(f"CREATE TABLE critical_path_windows AS SELECT unnest([4, 5, 6]) AS window_no, '{profile}' AS profile")
@@ -214,7 +225,7 @@ def stored(edges: list[tuple[int, int, int]], seed: int, profile: str = "hta") -
 
 
 def number(place: int) -> int:
-    """The number of an edge: those of two kinds, with holes."""
+    """Return the number of an edge from one of two ranges, with gaps between the numbers."""
     return 3 * place + (1 << 60) * (place // 9)
 
 
@@ -231,7 +242,7 @@ def numbers_of_path(con: duckdb.DuckDBPyConnection) -> list[int]:
 
 @contextmanager
 def in_pieces(piece: int, bucket: int) -> Iterator[None]:
-    """Each window alone, in such pieces."""
+    """Read each window alone, in pieces of these sizes."""
     with (
         patch.multiple(long_window, PIECE=piece, _BUCKET=bucket),
         patch.object(window_paths, "LONG", 0),
@@ -241,7 +252,7 @@ def in_pieces(piece: int, bucket: int) -> Iterator[None]:
 
 
 @pytest.mark.slow  # 7 s
-@example([(0, 1, 5), (1, 2, -9), (2, 3, 7)], 8, 3, 1)  # its path begins within what would be a chain
+@example([(0, 1, 5), (1, 2, -9), (2, 3, 7)], 8, 3, 1)  # its path begins inside a run that would otherwise be a chain
 @settings(max_examples=examples(150), deadline=None)
 @given(dags(), st.integers(1, 8), st.integers(0, 3), st.integers(0, 99))
 def test_a_window_read_in_pieces_has_the_same_path(
@@ -255,7 +266,7 @@ def test_a_window_read_in_pieces_has_the_same_path(
 
 
 @pytest.mark.slow  # 6 s
-@example([(1, 2, 5), (0, 1, 5)], 0)  # the path's edges are not in the table's order
+@example([(1, 2, 5), (0, 1, 5)], 0)  # the path's edges are not in table order
 @settings(max_examples=examples(100), deadline=None)
 @given(dags(), st.integers(0, 99))
 def test_a_program_with_networkx_asks_it_and_a_command_the_class(edges: list[tuple[int, int, int]], seed: int) -> None:
@@ -283,7 +294,7 @@ def test_a_tie_is_broken_as_the_profile_of_the_window_says(profile: str, path: l
 
 
 def test_what_pieces_cut_is_found_without_the_whole_graph() -> None:
-    """A chain over four pieces, with a way beside it, and a node in the middle of a piece after which nothing takes time."""
+    """A chain spans four pieces with a parallel path, and after a node in the middle of a piece no edge takes time."""
     edges = [(i, i + 1, 5 if i < 5 else 0) for i in range(9)] + [(0, 20, 1), (20, 3, 1)]
     with stored(edges, 1) as con, in_pieces(3, 1):
         window = LongWindow(con, 5)
@@ -306,7 +317,7 @@ def test_a_node_with_more_edges_than_two_bytes_count_is_no_part_of_a_chain() -> 
 
 
 def test_a_path_may_end_before_an_edge_that_is_removed() -> None:
-    """The node before it is in the middle of a chain for the graph's own weights."""
+    """With the graph's own weights, the node before the removed edge is in the middle of a chain."""
     src, dst, weight = (np.array(column) for column in zip(*[(0, 1, 10), (1, 3, 2), (0, 2, 1), (2, 3, 1)], strict=True))
     graph = ArrayGraph.from_edges(src, dst, weight, "default")
     removed = np.where(graph.weight == 2, -(1 << 40), graph.weight)

@@ -1,4 +1,4 @@
-"""The answer for people names what takes the where the time goes, below what changes how it is read."""
+"""The printed answer: the table of where the time goes, after the caveats that change how it is read."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def said(*words: object) -> str:
     return done.output
 
 
-@pytest.mark.slow  # 5 s each: owners are in test_covers.py
+@pytest.mark.slow  # 5 s each; test_covers.py tests owners
 @pytest.mark.parametrize("profile", ["default", "hta"])
 def test_they_are_the_rows_of_the_table(trace: Path, profile: str) -> None:
     con, trace_id = connect(trace)
     answer = critical_path(con, load_catalog(), WindowRequest(trace_id, "full", profile), with_path=False)
     owners = largest_owners(con, load_catalog(), 4)
     run_models(con, load_catalog(), ["critical_path_by_owner", "critical_path"])
-    assert largest_owners(con, load_catalog(), 4) == owners  # from its table
+    assert largest_owners(con, load_catalog(), 4) == owners  # now read from the computed table
     rows = con.execute(
         "SELECT owner, owner_cat, bound_by, n_edges, duration_ns FROM critical_path_by_owner WHERE duration_ns > 0"
     ).fetchall()
@@ -53,7 +53,7 @@ def test_the_text_has_them_and_a_saved_path_too(trace: Path, tmp_path: Path) -> 
     assert len(re.findall(r"│ +(?:kernel|operator|call|copy|annotation|gap) +│", table)) == 3 and "more owner" in table
     again = said(tmp_path / "path.zip", "--top", 3)
     squeezed = [re.sub(r"[━─ ]+", " ", part) for part in (table, again[again.index("where the time goes") :])]
-    assert squeezed[0] == squeezed[1]  # but for the width, which the title has a say in
+    assert squeezed[0] == squeezed[1]  # the width differs, because it depends on the title
     assert "where the time goes" not in said(trace, "--top", 0)
 
 

@@ -1,4 +1,4 @@
-"""The `hta` profile against the plain-Python oracle on random captures: every edge and the path's length."""
+"""The `hta` profile compared with the plain-Python oracle on random captures: every edge and the path's length."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.synthetic.random_capture import random_capture
 
 @pytest.fixture(scope="module")
 def oracle(shared: Path) -> Any:
-    """The reference implementation that comes with the reference material."""
+    """Load the reference implementation of the reference material."""
     spec = importlib.util.spec_from_file_location("hta_oracle", shared / "oracle" / "hta_oracle.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -37,7 +37,7 @@ def test_random_captures_have_the_oracles_edges(oracle: Any, tmp_path: Path) -> 
             expected.append(oracle.graph(next(iter(ranks.values())), "", None))
             paths.append(path)
         except AssertionError:
-            continue  # the oracle raises where HTA does
+            continue  # the oracle raises if HTA does
     for path, theirs, (con, answer) in zip(paths, expected, answers(paths, "hta"), strict=True):
         ours = Counter(
             con.execute("SELECT src_node_id, dst_node_id, weight_ns, edge_type FROM critical_path_edges").fetchall()

@@ -1,6 +1,7 @@
-"""The page docs/critical-path.md: its code and commands run and print what it shows; its pictures are what draws them.
+"""The page docs/critical-path.md, whose code and commands run and print the shown output.
 
-After a change to what is on the page, `python -m tests.critical_path.test_page` writes what it prints, and the pictures.
+A script draws its pictures. After a change of the page's content, run `python -m tests.critical_path.test_page`, which
+writes the output and the pictures.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ def test_every_block_prints_what_the_page_shows(blocks: Blocks) -> None:
 
 @pytest.mark.slow(together="page of paths")
 def test_what_the_text_says_of_the_numbers(blocks: Blocks) -> None:
-    """The page's claims in words: half in NCCL, a drag below its duration, a rival 4 us behind, what hiding gains."""
+    """The page's text states numbers that the output must confirm.
+
+    They are half in NCCL, a drag below its duration, a rival 4 us behind, and the gain of hiding communication.
+    """
     said = {block["code"]: printed for block, printed in blocks}
     text = "\n".join(said.values())
     assert "2.65 ms, 100.0 % of the window" in text
@@ -63,7 +67,7 @@ def test_links_lead_somewhere() -> None:
 
 
 def rewrite() -> None:
-    """Put what the blocks print in their places, and draw the pictures."""
+    """Write the output of the code blocks into the page, and draw the pictures."""
     runpy.run_path(str(PICTURES / "draw.py"), run_name="__main__")
     rewrite_page(PAGE)
 

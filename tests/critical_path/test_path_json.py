@@ -1,4 +1,4 @@
-"""`critical-path --json` is written in parts, which together are the answer as `json.dumps` writes it."""
+"""`critical-path --json` is written in parts, which together equal the answer as `json.dumps` writes it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TEXTS = [*NASTY, 'a "quoted" \\ name', "\x7f\x1b[31m\n", "naïve 🚀", ""]
 
 
 def trace(n: int) -> list[dict[str, Any]]:
-    """Operators with names of all kinds, each with a kernel; times with and without a fraction."""
+    """Return operators with names of all kinds, each with a kernel, and times with and without a fraction."""
     rng = random.Random(n)
     events: list[dict[str, Any]] = []
     for i in range(n):

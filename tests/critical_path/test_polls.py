@@ -1,4 +1,4 @@
-"""Loops that ask with event queries until GPU work has ended, and what looks like them."""
+"""Loops of event queries that wait until GPU work has ended, and similar loops."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tests.critical_path.test_covers import TABLES, frame, owners_in, path_in
 from tests.harness import call, each, kernel, op, x
 
 Events = list[dict[str, Any]]
-KERNEL = 1  # the place of the kernel that ends at 500 us
+KERNEL = 1  # the index of the kernel that ends at 500 us
 TRACES = Batch(*TABLES, "critical_path_nodes", "critical_path_events", steps_of="_call_claims")
-"""Of all tests of the file."""
+"""The traces of all tests of this file."""
 
 
 def polls(since: int, until: int, every: int = 3, name: str = "cudaEventQuery", tid: int = 1) -> Events:
@@ -24,7 +24,7 @@ def polls(since: int, until: int, every: int = 3, name: str = "cudaEventQuery", 
 
 
 def launched(*, record: str = "cudaEventRecord") -> Events:
-    """A kernel from 20 to 500 us, and an event behind it."""
+    """Return a kernel from 20 to 500 us, and an event recorded after it."""
     return [call("cudaLaunchKernel", 10, 5, 1), kernel("gemm", 20, 480, 1), call(record, 16, 2, 2)]
 
 
@@ -86,7 +86,7 @@ TRACES.add(
 
 
 def test_the_time_of_the_loop_belongs_to_what_it_waited_for() -> None:
-    """Frames that begin and end in it, and another thread that works meanwhile, have no part in it."""
+    """Frames that begin and end in the loop, and another thread that works at the time, are not on the path."""
     con = TRACES.show("a loop")
     assert path_in(con)[-5:] == [
         ("gemm", 480, "gpu_compute_bound"),
@@ -95,7 +95,7 @@ def test_the_time_of_the_loop_belongs_to_what_it_waited_for() -> None:
         ("outside operators, thread 1", 6, "host_gap"),
         ("b", 100, "cpu_bound"),
     ]
-    # And none in the graph: their ends would hold the loop where the work gets faster.
+    # The graph has no frames, because their ends would hold the loop in place when the work gets faster.
     assert con.execute("SELECT count(*) FROM critical_path_nodes WHERE side = 'frame'").fetchall() == [(0,)]
     left_out = "FROM critical_path_events ANTI JOIN critical_path_nodes USING (event_id) WHERE class <> 'HOST'"
     assert con.execute(left_out).fetchall() == []
@@ -106,7 +106,10 @@ TRACES.add("a long last call", LONG_LAST)
 
 
 def test_a_call_that_began_before_the_work_ended_follows_its_start() -> None:
-    """By the clocks, at least: it did see the end. The time is the work's own: it changes with it."""
+    """By the clocks the call began too early, although it returned that the work had ended.
+
+    The time belongs to the work and changes with it.
+    """
     con = TRACES.show("a long last call")
     assert owners_in(path_in(con))[-4:] == [
         ("gemm", 478),
@@ -145,7 +148,10 @@ TRACES.add(
 
 
 def test_a_window_that_cuts_a_loop() -> None:
-    """Its end: the loop goes on, and nothing is known. Its start: the calls that are left."""
+    """If the window ends in the loop, the result of the loop is unknown.
+
+    If it starts in the loop, the remaining calls are removed.
+    """
     for step, n_waits, n_left_out in (("ProfilerStep#0", 0, 0), ("ProfilerStep#1", 1, len(polls(300, 504)) - 1)):
         con = TRACES.show_step("poll_waits", "a cut loop", step)
         assert con.execute("SELECT count(*) FROM poll_waits").fetchall() == [(n_waits,)]
@@ -153,7 +159,7 @@ def test_a_window_that_cuts_a_loop() -> None:
 
 
 def loops_in_functions() -> Iterator[tuple[str, Events]]:
-    """Each of them without the functions, too."""
+    """Yield traces with a loop in Python functions, and the same traces without the functions."""
     queries = polls(200, 523, 46, tid=2)
     sleeps = [frame("<built-in function sleep>", at + 4, 40, tid=2) for at in range(200, 520, 46)]
     launch = [call("cudaLaunchKernel", 0, 2, 1, tid=2), call("cudaEventRecord", 4, 2, 2, tid=2)]
@@ -176,7 +182,10 @@ TRACES.add_all(loops_in_functions(), "step")
 
 
 def test_a_loop_that_begins_in_a_function_joins_no_threads() -> None:
-    """The function is its thread's first node in the window. It is left out with the loop, so its edges are, too."""
+    """The function is its thread's first node in the window.
+
+    It is removed with the loop, so its edges are removed, too.
+    """
 
     def edges_and_path(name: str) -> tuple[list[tuple], Any]:
         con = TRACES.show(name)
@@ -198,7 +207,10 @@ TRACES.add_all([("a loop before", LOOP), ("no loop before", PLAIN)])
 
 
 def test_one_call_that_found_the_work_done_may_have_had_to_wait() -> None:
-    """Where its thread has loops, and only there: such edges claim the shortest time that a loop took to see it."""
+    """This applies only if the call's thread has loops.
+
+    The edges then claim the shortest time that a loop took to notice the end.
+    """
     for name, trace, expected in (("a loop before", LOOP, [(len(LOOP) - 4, 1000)]), ("no loop before", PLAIN, [])):
         edges = TRACES.show(name).execute(
             "SELECT src_event_id, path_weight_ns FROM critical_path_edges WHERE dst_is_start AND is_inferred "
@@ -208,7 +220,7 @@ def test_one_call_that_found_the_work_done_may_have_had_to_wait() -> None:
 
 
 def test_no_first_node_of_a_thread_ends_a_gap() -> None:
-    """Its gap began at a node that was left out; what came before is another thread's."""
+    """The gap began at a node that was removed, and the node before it in the arrays belongs to another thread."""
     ints, no = np.arange(4, dtype=np.int64), np.zeros(4, dtype=bool)
     both = np.array([False, True, False, True])
     threads = np.array([0, 0, 1, 1])

@@ -1,4 +1,4 @@
-"""Saved paths: restored as they were, without the trace or a lake; nothing else is taken for one."""
+"""Saved paths: they are restored unchanged without the trace or a lake, and other files are rejected."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PROFILES = pytest.mark.parametrize("profile", ["default", "hta"])
 
 
 def saved(trace: Any, target: Path, profile: str = "default", annotation: str = "", **how: Any) -> tuple[Any, Any]:
-    """The connection in which the path was computed, and the answer."""
+    """Save the path, and return the connection in which it was computed, and the answer."""
     con, trace_id = connect(trace)
     request = WindowRequest(trace_id, "asked", profile, annotation)
     return con, critical_path(con, load_catalog(), request, save_to=target, **how)
@@ -93,7 +93,10 @@ def tracelake(*words: object) -> Result:
 
 @pytest.mark.slow
 def test_another_process_needs_neither_trace_nor_lake(trace: Path, tmp_path: Path) -> None:
-    """Through the command line, with the file moved and the trace gone; the rest in this process, which costs less."""
+    """The command line reads the file after it was moved and the trace was deleted.
+
+    Only one call is a process, because processes take long.
+    """
     copy = shutil.copy(trace, tmp_path / trace.name)
     done = tracelake(copy, "--save", tmp_path / "a.zip", "--json", "--annotation", "ProfilerStep", "--instance", "1:2")
     assert done.exit_code == 0, done.stderr
@@ -131,7 +134,7 @@ def test_what_it_was_computed_with_is_in_it(trace: Path, tmp_path: Path) -> None
 
 @pytest.mark.slow  # 2 s
 def test_a_path_of_no_edges(tmp_path: Path) -> None:
-    """A trace without operators or kernels has a window and no graph."""
+    """A trace without operators or kernels has a window but no graph."""
     _, answer = saved([x("other", "neither", 0, 1)], tmp_path / "a.zip")
     restored = restore_path(tmp_path / "a.zip")
     assert restored.answer == answer and not answer.success
@@ -180,7 +183,10 @@ def test_strangers_are_named_with_the_way_out(file: Path, tmp_path: Path) -> Non
 
 
 def test_any_tool_reads_it_as_parquet(file: Path) -> None:
-    """What bounds each edge is in it, on the path and off it; the tables lie one beside the other."""
+    """The file contains the bound of each edge, on the path and off it.
+
+    Its tables are columns next to each other.
+    """
     con, restored = connect([])[0], restore_path(file)
     rows = "FROM (SELECT unnest({part}) FROM read_parquet('{file}') WHERE {part} IS NOT NULL)"
     edges, path = (rows.format(part=part, file=str(file).replace("'", "''")) for part in ("edges", "path"))
@@ -195,9 +201,9 @@ def test_any_tool_reads_it_as_parquet(file: Path) -> None:
 def test_damage_is_found_wherever_it_is(
     file: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    """A byte changed or the end missing: an error that names the file."""
+    """If a byte is changed or the file is truncated, the error names the file."""
     whole = file.read_bytes()
-    # Half of the places from the metadata at the end, which is small and where every field matters.
+    # Half of the positions are in the metadata at the end, which is small and in which every field matters.
     place = data.draw(st.integers(0, len(whole) - 1) | st.integers(len(whole) - 400, len(whole) - 1))
     damaged = tmp_path_factory.getbasetemp() / "damaged.zip"
     if data.draw(st.booleans()):

@@ -1,4 +1,4 @@
-"""Slack and drag against plain networkx: lengthen an event by its slack, by one more; remove it."""
+"""Slack and drag compared with plain networkx: an event is lengthened by its slack, by one more, or removed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Edge = tuple[int, int, int, int]  # source, destination, weight, event (-1: none
 
 @st.composite
 def graphs(draw: st.DrawFn, weights: tuple[int, ...]) -> list[Edge]:
-    """Edges of a random graph without cycles, in random order; an event may have several, anywhere."""
+    """Draw edges of a random acyclic graph, in random order; an event may have several edges anywhere."""
     order = draw(st.permutations(range(draw(st.integers(2, 14)))))
     places = st.tuples(st.integers(0, len(order) - 1), st.integers(0, len(order) - 1)).filter(lambda p: p[0] < p[1])
     pairs = draw(st.lists(places, min_size=1, max_size=32, unique=True))
@@ -76,7 +76,10 @@ def test_random_graphs_with_negative_weights(edges: list[Edge]) -> None:
 
 
 def test_the_sweep_for_a_drag_looks_at_the_time_of_its_event() -> None:
-    """A thread with many nodes beside one with few: what happens at a time lies together, however long the trace is."""
+    """A thread with many nodes runs concurrently with a thread with few.
+
+    Nodes of the same time are close to each other, however long the trace is.
+    """
     fine = [edge for i in range(400) for edge in ((i, i + 1, 1, -1), (i, 2000 + i, 0, -1))]
     coarse = [edge for k in range(20) for edge in ((1000 + k, 1001 + k, 20, -1), (1000 + k, 3000 + k, 0, -1))]
     graph = attributed([(5000, 0, 0, -1), (5000, 1000, 0, -1), *fine, *coarse]).graph
@@ -151,23 +154,26 @@ OVERLAPPING = [
 
 @cache
 def of_both() -> list[list[tuple]]:
-    """What `event_slack` has of each; the models run once."""
+    """Return the rows of `event_slack` for each trace; the models run once."""
     query = "SELECT event_id, slack_ns, drag_ns, own_ns FROM event_slack ORDER BY ALL"
     return [con.execute(query).fetchall() for con in each([SIDE_BY_SIDE, OVERLAPPING], "event_slack")]
 
 
 def test_two_streams_side_by_side() -> None:
-    """The short kernel may get longer by the difference; without the long one the short one is what counts."""
+    """The short kernel's slack is the difference. Without the long kernel, the short kernel is on the path."""
     assert of_both()[0] == [
-        (0, 39_000, 0, 1_000),  # nothing on the GPU waits for it
+        (0, 39_000, 0, 1_000),  # no GPU work waits for the call
         (1, 0, 10_000, 30_000),
         (2, 10_000, 0, 20_000),
     ]
 
 
 def test_kernels_that_overlap_on_a_stream() -> None:
-    """20..120, 100..150, 140..200: without a the others begin 80 us earlier, without b the third 40; without c the path
-    ends with b, at 150."""
+    """The kernels run at 20..120, 100..150 and 140..200.
+
+    Without a, the others begin 80 us earlier. Without b, the third begins 40 us earlier. Without c, the path ends with
+    b at 150.
+    """
     rows = [row[:3] for row in of_both()[1]]
     assert rows == [(0, 195_000, 0), (1, 0, 80_000), (2, 0, 40_000), (3, 0, 50_000)]
 

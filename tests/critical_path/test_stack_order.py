@@ -1,4 +1,7 @@
-"""The order of a thread's stack against a stack in plain Python: crossing events, equal times and no duration included."""
+"""The order of a thread's stack, compared with a stack in plain Python.
+
+The events include crossing events, equal times and events without a duration.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,10 @@ EVENTS = st.lists(
 
 
 def walked(events: list[Event]) -> dict[tuple[int, int], list[tuple]]:
-    """(window, thread) → event, change and parent of each mark, then what a node knows of the one before it."""
+    """Return (window, thread) → event, change and parent of each mark.
+
+    Each node's data about the previous node follows.
+    """
     by_thread: dict[tuple[int, int], list[tuple]] = {}
     for window, thread in {(e.window, e.thread) for e in events}:
         marks = []

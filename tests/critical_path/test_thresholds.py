@@ -1,4 +1,4 @@
-"""Both sides of each threshold of the critical path and its causes: at the value, and one unit further on."""
+"""Both sides of each threshold of the critical path and its causes: at the value, and one unit beyond it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ Trace = list[dict[str, Any]]
 
 
 def handed_over(lasted: float, works: float, stops: float, again: float | None = None) -> Trace:
-    """Thread 1 pauses for so long; thread 2 works for so long and stops so long before the pause ends, and may go on after it.
+    """Return thread 1, which pauses for `lasted` us, and thread 2, which works for `works` us in the pause.
 
-    Thread 3 stopped earlier: it handed over if thread 2 goes on too soon. Microseconds.
+    Thread 2 stops `stops` us before the pause ends, and may continue `again` us after it. Thread 3 stopped earlier, so
+    it handed over if thread 2 continues too soon.
     """
     end = 100 + lasted
     trace = [op("a", 0, 100), op("worker", end - stops - works, works, tid=2), op("b", end, 1000)]
@@ -28,7 +29,7 @@ def handed_over(lasted: float, works: float, stops: float, again: float | None =
     return trace
 
 
-# name[/use]: a trace in which the end of event 1 led to event 2 by a hand-off, and one in which it did not
+# threshold's name[/use]: a trace with a hand-off from the end of event 1 to event 2, and a trace without it
 HAND_OFFS = {
     "hand_off_short_ns": (handed_over(2000, 1500, 100), handed_over(2000, 1500, 100.001)),
     "hand_off_gap_ns": (handed_over(20, 15, 2), handed_over(19.999, 15, 2)),
@@ -57,7 +58,7 @@ def first_call(first: float, *others: float) -> Trace:
 
 
 def first_launch(us: float) -> Trace:
-    """Of a kernel's module, by a call of which others take as long."""
+    """Return the first launch of a kernel's module, and two later launches that take as long."""
     calls = [(100, us, 1, "gemm"), (4000, us, 2, "gemm"), (7000, us, 3, "gemm")]
     return [
         event
@@ -67,11 +68,11 @@ def first_launch(us: float) -> Trace:
 
 
 def pieces(gap: float) -> Trace:
-    """Two kernels of a trace without host events."""
+    """Return two kernels of a trace without host events, `gap` us apart."""
     return [kernel("gemm", 0, 100, 1), kernel("gemm", 100 + gap, 100, 2)]
 
 
-# name[/use]: the cause that a trace has, and another one lacks
+# threshold's name[/use]: a cause, a trace that has it, and a trace that does not
 CAUSES = {
     "queued_gap_ns": ("unknown", pieces(20.001), pieces(20)),
     "first_call_ns": ("initialization", first_call(2000, 90, 90, 90), first_call(1999.999, 90, 90, 90)),
@@ -93,7 +94,7 @@ def queue(work: int, slow: int, us: float) -> Trace:
     return [*calls, *(kernel("gemm", 100 * i + 60, 20, i + 1) for i in range(work))]
 
 
-# name: a trace whose queue may be full, and one whose queue is not
+# threshold's name: a trace whose queue may be full, and a trace whose queue is not
 QUEUES = {
     "full_queue_work": (queue(100, 20, 50), queue(99, 20, 50)),
     "full_queue_slow_launches": (queue(120, 8, 50), queue(120, 7, 50)),
@@ -109,7 +110,7 @@ def test_queues_on_both_sides() -> None:
 
 
 def idle(length: float, gap: float = 2000) -> Trace:
-    """A path of this length, with a gap in which nothing runs."""
+    """Return a trace with a path of this length and a gap in which nothing runs, in us."""
     return [*launched("gemm", 10, 20, length - gap - 110, 1), *launched("gemm", 20, length - 90, 100, 2)]
 
 
@@ -118,11 +119,11 @@ def communicates(length: float, us: float) -> Trace:
 
 
 def covers(us: float) -> Trace:
-    """A path of this length in a window of 1 ms, where gaps weigh nothing."""
+    """Return a trace with a path of `us` in a window of 1 ms if gaps weigh nothing."""
     return [op("a", 0, us - 100), op("b", 900, 100)]
 
 
-# name[/use]: the caveat, the severities of it in a trace and in another one; None: not there
+# threshold's name[/use]: the caveat, and two traces by its severity; None if the caveat is absent
 CAVEATS = {
     "idle_gap_ns": ("idle_gaps", {"warning": idle(5000, 1000.001), None: idle(5000, 1000)}),
     "beside_percent": ("idle_gaps", {"info": idle(199_999.999), None: idle(200_000)}),

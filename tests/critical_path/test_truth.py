@@ -1,4 +1,4 @@
-"""The `default` profile on synthetic captures: the path's length and what bounds it are known by construction."""
+"""The `default` profile on synthetic captures whose path length and bounds are known by construction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models that a path needs no row of are not computed, and its answer is the same."""
+"""Models of which a path needs no rows are not computed, and the answer is the same."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from tests.harness import call, connect, kernel, sync, x
 
-# They have rows, which nobody reads.
+# Skipped models that have rows, which no other model reads.
 _READ_BY_NOBODY = {"_queue"}
 _WITH_WAITS, _WITHOUT = ("critical_path/alexnet", "ranks/dlrm_8/worker0")
 
@@ -40,7 +40,7 @@ def test_the_path_is_the_same_with_all_rows(
     for name in names:
         if name not in _READ_BY_NOBODY:
             assert con.execute(f"SELECT count(*) FROM {name}").fetchall() == [(0,)], name
-        con.execute(f"DROP TABLE {name}")  # which may be a view when nobody asks for it
+        con.execute(f"DROP TABLE {name}")  # without a request, the table may be a view
     monkeypatch.setattr(answer, "unneeded", lambda *_: frozenset())
     assert answer.critical_path(con, catalog, request, overrides=overrides) == path
 
@@ -53,13 +53,13 @@ def test_each_kind_is_found_somewhere(shared: Path) -> None:
         assert not {"_queue"} & unneeded(con, WindowRequest(trace_id, profile="hta"), {})
         of_data = unneeded(con, WindowRequest(trace_id), {("default", "dependencies"): "data"})
         assert models - of_data == {"_stack_events", "_stack_edges", "_work_edges"}
-        # Both have copies to pageable memory, which block, and of which no row tells.
+        # Both traces have copies to pageable memory, which block and have no rows of waits.
         assert of_data - models >= {"_thread_roles", "_call_claims", "_gpu_claims"}
 
 
 @pytest.mark.slow  # 2 s
 def test_calls_of_code_with_a_default_stream_per_thread_need_the_same_models() -> None:
-    """Their names have a suffix: ptsz and ptds in CUDA, spt in HIP."""
+    """The names of such calls have a suffix: ptsz and ptds in CUDA, spt in HIP."""
     by_suffix = []
     for suffix in ("", "_ptsz", "_ptds", "_spt"):
         names = ("cudaEventRecord", "cudaStreamWaitEvent", "cudaEventQuery", "cudaStreamSynchronize")
@@ -72,7 +72,7 @@ def test_calls_of_code_with_a_default_stream_per_thread_need_the_same_models() -
 
 @pytest.mark.slow  # 2 s
 def test_a_wait_without_a_correlation_id_is_the_wait_of_no_call() -> None:
-    """So what the call waited for is inferred. The other kernel's launch shows that the trace records waits."""
+    """The call's wait is therefore inferred. The other kernel's launch shows that the trace records waits."""
     launches = [call("cudaLaunchKernel", 0, 5, 1), kernel("k", 6, 90, 1)]
     needed = []
     for correlation in (2, 0):

@@ -1,4 +1,4 @@
-"""Both sides of each threshold by which waits are told from other gaps: at the value, and one unit further on."""
+"""Both sides of each threshold that separates waits from other gaps: at the value, and one unit beyond it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ Trace = list[dict[str, Any]]
 
 
 def asks(ends: float, *at: float, last: float = 1) -> Trace:
-    """A kernel that ends then, an event behind it, and calls that ask for it: 1 us each, the last as given."""
+    """Return a kernel that ends at `ends`, an event after it, and calls that query the event.
+
+    The calls take 1 us each, and the last one `last`.
+    """
     calls = [call("cudaEventQuery", us, 1, 100 + i) for i, us in enumerate(at)]
     calls[-1]["dur"] = last
     return [
@@ -25,14 +28,14 @@ def asks(ends: float, *at: float, last: float = 1) -> Trace:
 
 
 def earlier(first: float, *at: float) -> Trace:
-    """The loop waits for a kernel that ends at 500 us, although another one was recorded later."""
+    """Return a loop that waits for a kernel that ends at 500 us, although another event was recorded later."""
     trace = asks(500, first, *at)
     later = [call("cudaLaunchKernel", 20, 5, 3), kernel("later", 501, 400, 3), call("cudaEventRecord", 26, 2, 4)]
     return [*trace[:3], *later, *trace[3:]]
 
 
 def mostly_asks(other: float) -> Trace:
-    """A loop of 34 us that waits, and one that takes so long and does not."""
+    """Return a loop of 34 us that waits, and a loop of `other` us that does not."""
     return [
         *asks(500, 470),
         *polls(473, 504),
@@ -42,7 +45,7 @@ def mostly_asks(other: float) -> Trace:
     ]
 
 
-# name[/use]: a trace with a loop that waited, and one without
+# threshold's name[/use]: a trace with a loop that waited, and a trace without
 POLLS = {
     "poll_pause_ns": (asks(4000, 30, 2031, 4032), asks(4000, 30, 2031, 4032.001)),
     "poll_pause_of_two_ns": (asks(410, 400, 451), asks(410, 400, 451.001)),
@@ -62,7 +65,7 @@ def test_loops_on_both_sides() -> None:
 
 
 def deeper(launched_earlier: int) -> Trace:
-    """One call begins so many kernels earlier, so the queue is as much deeper then."""
+    """Return a full queue in which one call begins this many kernels earlier, so the queue is that much deeper then."""
     trace = launches(200, 120)
     us = 51 * launched_earlier
     moved = trace[2 * 180]
@@ -70,14 +73,14 @@ def deeper(launched_earlier: int) -> Trace:
 
 
 def later(n: int) -> Trace:
-    """So many of the 100 calls that a full queue held up return late."""
+    """Return a full queue that held up 100 calls, of which `n` return late."""
     return [
         {**event, "dur": event["dur"] + 20} if event["name"] != "k" and i // 2 in range(150, 150 + n) else event
         for i, event in enumerate(launches(236, 120))
     ]
 
 
-# name: a trace with a full queue, and one without
+# threshold's name: a trace with a full queue, and a trace without
 QUEUES = {
     "queue_return_ns": (launches(200, 120, late=16), launches(200, 120, late=16.001)),
     "queue_return_percent": (
@@ -101,7 +104,10 @@ def test_full_queues_on_both_sides() -> None:
 
 
 def work(*pieces: tuple[float, float]) -> Trace:
-    """Kernels of 100 us on one stream: so long after the one before it ended (the first: after 1 ms), and after its launch."""
+    """Return kernels of 100 us on one stream, each given by its gap and its latency in us.
+
+    The gap counts from the end of the previous kernel (the first: from 1 ms), and the latency from its launch.
+    """
     trace, free = [], 1000.0
     for number, (gap, latency) in enumerate(pieces):
         start = free + gap
@@ -111,13 +117,13 @@ def work(*pieces: tuple[float, float]) -> Trace:
 
 
 def graph(latency: float) -> Trace:
-    """A launch of a graph of two kernels."""
+    """Return a launch of a graph of two kernels."""
     return [call("cudaGraphLaunch", 10, 5, 1), kernel("a", 10 + latency, 5, 1), kernel("b", 20 + latency, 5, 1)]
 
 
 FIRST = (0, 5)
-"""The least latency is 5 us, and the least gap 1 us after (1, …)."""
-# name[/use]: a figure of a device, of (trace, value) pairs on both sides
+"""A first kernel whose latency of 5 us is the device's shortest. The shortest gap is 1 us after a piece (1, …)."""
+# threshold's name[/use]: a figure of a device, and a pair (trace, value) on each side
 FLOORS = {
     "launch_floor_ns": ("launch_ns", (work((0, 20)), 20_000), (work((0, 20.001)), 5000)),
     "graph_floor_ns": ("launch_ns", (graph(100), 100_000), (graph(100.001), 5000)),
@@ -158,7 +164,7 @@ def test_what_devices_take_on_both_sides() -> None:
         assert [by_trace[next(ids)] for _ in pair] == [value for _, value in pair], name
 
 
-# name: a trace whose last kernel follows the work before it, and one whose launch held it up
+# threshold's name: a trace whose last kernel follows the work before it, and a trace whose launch held it up
 FOLLOWS = {
     "launched_before_spreads": (work(FIRST, (10, 27.001)), work(FIRST, (10, 27))),
     "launched_before_most_ns": (
@@ -178,14 +184,14 @@ def test_what_was_launched_before_on_both_sides() -> None:
 
 
 def waits(returns: float) -> Trace:
-    """A call that returns so long after the work that it waited for: the only one of its window."""
+    """Return the only call of its window, which returns `returns` us after the awaited work."""
     return [
         *(call("cudaLaunchKernel", 0, 5, 1), kernel("k", 10, 100, 1)),
         *(call("cudaDeviceSynchronize", 20, 90 + returns, 2), op("b", 300, 10)),
     ]
 
 
-# name: what a call needs that waits for nothing, after returning so late
+# threshold's name: the time that a call needs without a wait, by how late it returns
 NEEDS = {"call_usual_ns": {2: 3000}, "call_own_ns": {50: 3000, 50.001: 50_001}}
 
 
@@ -209,7 +215,7 @@ def test_what_a_call_claims_that_found_the_work_done() -> None:
     assert con.execute(query).fetchall() == [(RETURNS["call_return_usual_ns"],)]
 
 
-# name: a frame that may own host time, and one that may not
+# threshold's name: the length of a frame that may own host time, and of a frame that may not
 FRAMES = {"frame_ns": (10, 9.999)}
 
 

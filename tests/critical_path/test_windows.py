@@ -1,4 +1,4 @@
-"""Windows: which stretch an annotation names, in either profile, and which windows the lake holds by itself."""
+"""Windows: the interval that an annotation names in either profile, and the windows that the lake computes unasked."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ def bounds(trace: list[dict], *requests: WindowRequest) -> list[tuple]:
 
 INSTANCES = [
     ("default", "ProfilerStep#5", 0, 0, (0, 10_000)),
-    ("default", "ProfilerStep#5", 1, 1, None),  # ProfilerStep#50 is another name
-    ("hta", "ProfilerStep#5", 1, 1, (20_000, 30_000)),  # HTA: the second row whose name holds it
+    ("default", "ProfilerStep#5", 1, 1, None),  # ProfilerStep#50 is a different name
+    ("hta", "ProfilerStep#5", 1, 1, (20_000, 30_000)),  # HTA: the second row whose name contains it
     ("default", "ProfilerStep", 1, 2, (20_000, 50_000)),  # any step, counted
     ("default", "ProfilerStep#51", 0, 0, (40_000, 50_000)),
     ("default", "no such", 0, 0, None),
-    ("default", "ProfilerStep", 3, 4, None),  # there is no fifth step
-    ("hta", "ProfilerStep", 2, 9, (40_000, 50_000)),  # HTA: what there is, without the last step
+    ("default", "ProfilerStep", 3, 4, None),  # the trace has no fifth step
+    ("hta", "ProfilerStep", 2, 9, (40_000, 50_000)),  # HTA: the existing steps, without the last one
 ]
 
 
 @cache
 def instances() -> dict[str, tuple[int, int]]:
-    """The bounds of each by its number, and of the usual windows of TRACE."""
+    """Return the bounds of each instance by its index, and of the usual windows of TRACE."""
     asked = [WindowRequest("", str(number), *instance[:-1]) for number, instance in enumerate(INSTANCES)]
     return {window: (start, end) for window, start, end in bounds(TRACE, *asked, *usual_of_trace())}
 
@@ -85,7 +85,7 @@ def test_a_step_that_is_not_in_the_trace_is_no_part_of_another_steps_name() -> N
     assert bounds(TRACE[1:], *windows) == [
         ("default ProfilerStep#50", 20_000, 30_000),
         ("default Step#5", 20_000, 30_000),
-        ("hta ProfilerStep#5", 20_000, 30_000),  # HTA: the first row whose name holds it
+        ("hta ProfilerStep#5", 20_000, 30_000),  # HTA: the first row whose name contains it
     ]
 
 
@@ -95,7 +95,7 @@ def test_instances_are_steps_and_not_their_gpu_copies() -> None:
     assert bounds([*copies, *TRACE], WindowRequest("", "w", "default", "ProfilerStep", 1, 1)) == [("w", 20_000, 30_000)]
 
 
-# What precedes the first of two steps, which begins at 3 ms and launches a kernel; start of the whole trace, us
+# Events before the first of two steps, which begins at 3 ms and launches a kernel; start of the whole trace in us
 BEFORE_THE_STEPS = {
     "nothing": ([], 3000),
     "synchronizations": ([call("cudaDeviceSynchronize", ts, 20, 7) for ts in (100, 2000)], 3000),
@@ -148,7 +148,7 @@ def test_no_trace_no_window() -> None:
 
 @pytest.mark.slow  # 2 s
 def test_a_step_that_two_threads_name_is_one_instance() -> None:
-    """As with a training loop that steps two profilers, or hands a step over to another thread."""
+    """This happens if a training loop steps two profilers, or passes a step to another thread."""
     doubled = [*TRACE, *(x("user_annotation", f"ProfilerStep#{n}", 20 * i + 3, 9, 2) for i, n in enumerate((5, 50)))]
     assert bounds(doubled, WindowRequest("", "w", "default", "ProfilerStep", 1, 1)) == [("w", 20_000, 32_000)]
     assert bounds(doubled, WindowRequest("", "w", "default", "ProfilerStep#5")) == [("w", 0, 12_000)]
@@ -159,7 +159,7 @@ STEPPED = {"single/mi300_rccl_metadata": 3, "dialects/v100_2021": 6}
 
 @pytest.fixture(params=first_of(STEPPED, 1))
 def stepped(request: pytest.FixtureRequest, shared: Path) -> tuple[Path, list[tuple[str, int, int]]]:
-    """A real trace and its steps as its file has them: name, start and end in ns, in order."""
+    """Return a real trace and its steps as read from its file: name, start and end in ns, in order."""
     path = shared / "traces" / f"{request.param}.json.gz"
     events = json.loads(gzip.decompress(path.read_bytes()), parse_float=Decimal)["traceEvents"]
     steps = sorted((int(Decimal(e["ts"]) * 1000), int(Decimal(e["dur"]) * 1000), e["name"]) for e in events
@@ -181,7 +181,7 @@ def test_every_step_and_range_of_real_traces(stepped: tuple[Path, list[tuple[str
         request_windows(con, [*windows[1:], *asked])
         run_models(con, load_catalog(), ["critical_path_windows"])
         rows = con.execute("SELECT window_id, start_ns, end_ns FROM critical_path_windows").fetchall()
-    # Times count from the first step: the lake's count from the trace's base time, the file's need not.
+    # Times count from the first step. The lake's times count from the trace's base time, the file's need not.
     first = min(start for _, start, _ in rows)
     spans = {window_id: (start - first, end - first) for window_id, start, end in rows}
     steps = [(name, start - steps[0][1], end - steps[0][1]) for name, start, end in steps]
@@ -216,7 +216,7 @@ def test_what_is_not_there_gets_what_there_is(
 
 @pytest.mark.slow  # 4 s
 def test_names_of_gpu_work_and_late_instances(tmp_path: Path, run: Callable[..., Any]) -> None:
-    """The list is of names that match, however many annotations begin before them."""
+    """The error lists the matching names, however many other annotations begin earlier."""
     many = [x("user_annotation", f"a{n}", n / 10, 0.05, 5) for n in range(30)]
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"traceEvents": [*many, *TRACE, kernel("gemm", 3, 4, 1)]}))
@@ -241,10 +241,11 @@ PHASES = """
 """
 
 
-@pytest.mark.slow  # steps of real traces are above
+@pytest.mark.slow  # a test above checks steps of real traces
 def test_which_phase_dominates_each_step_is_one_query(tmp_path: Path, run: Callable[..., Any]) -> None:
-    """Three steps: small kernels behind a slow CPU, then a collective, then the optimizer's kernels, which the host waits for;
-    times by hand.
+    """The three steps have different bounds, and the expected times were computed by hand.
+
+    The bounds are small kernels behind a slow CPU, a collective, and optimizer kernels that the host waits for.
     """
     trace = tmp_path / "rank0.json"
     events = [x("user_annotation", f"ProfilerStep#{n}", 1000 * n, 900) for n in (1, 2, 3)]
@@ -272,7 +273,10 @@ def run() -> Callable[..., Any]:
 
 @pytest.mark.slow  # 5 s
 def test_the_edges_of_host_threads_are_those_of_their_window_whatever_else_is_computed() -> None:
-    """Their places, too: in a group of windows, and each alone, with threads one after another."""
+    """Edges and indices are the same for a group of windows and for each window alone.
+
+    If alone, the threads are processed in sequence.
+    """
     con, trace_id = connect([*steps(240), *(op("b", i * 100, 40, tid=2) for i in range(200))])
     request_windows(con, usual_windows(con, [trace_id]))
     tables = ("_host_edges", "_host_nodes", "_gap_owners", "_left_out", "_early_work")

@@ -1,15 +1,15 @@
-"""What-if against the truth: programs that the simulator runs again with changed durations.
+"""What-if compared with the truth: programs that the simulator runs again with changed durations.
 
     python -m tests.critical_path.truth [--programs 200] [--first 0] [--rows FILE] [--write]
 
-Prints each program's worst as it goes, then for each shape, with and without sync events, how far predictions are from what then happens, in percent of the
-window (`make truth`), and for each shared trace how much of its windows the path covers. Fails where the worst prediction is off
-by more than 1, the median by more than 0.1, or a path covers less or more than its window. `--write` puts the tables into
-docs/what-if.md.
+Prints each program's worst error during the run, then for each shape, with and without sync events, the difference
+between prediction and simulation, in percent of the window (`make truth`). For each shared trace, it prints how much of
+its windows the path covers. It fails if the worst prediction is off by more than 1, the median by more than 0.1, or a
+path covers less or more than its window. `--write` puts the tables into docs/what-if.md.
 
-A whole run takes long: `--rows` keeps each program's predictions in a file (JSON lines) as soon as it is done, and takes from it
-those of programs that it has, so that a killed run goes on where it was and shards of `--first` add up. Delete the file after a
-change of the code.
+A complete run takes long. `--rows` stores each program's predictions in a file (JSON lines) as soon as the program is
+done, and reads the predictions of programs that the file already contains. So a killed run continues where it stopped,
+and shards of `--first` add up. Delete the file after a change of the code.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tests.harness import connect_all
 from tests.pages import DOCS
 
 WORST, MEDIAN = 1.0, 0.1
-"""Floors, in percent of the window."""
+"""Largest allowed errors, in percent of the window."""
 SHAPES = (
     "training", "side streams", "inference", "inference_graph", "loop", "two processes", "polling", "full queue", "waits",
     "accumulation", "devices", "pool",
@@ -70,7 +70,7 @@ _HOST_NAMES = ("enumerate(DataLoader)*", "*normalize", "aten::*", "cudaLaunchKer
 
 @dataclass(frozen=True)
 class Error:
-    """A prediction: how far it is from what happened, percent of the window before."""
+    """A prediction, and its difference from the simulation in percent of the window before the change."""
 
     shape: str
     sync_events: bool
@@ -80,7 +80,7 @@ class Error:
 
 
 def program(shape: str, seed: int) -> CaptureSpec:
-    """A random program of a shape; two processes are two of them."""
+    """Return a random program of a shape; two processes are two such programs."""
     rng = Random(f"{shape}/{seed}")
     spec = CaptureSpec(
         ranks=1, steps=2, seed=seed, layers=rng.randint(2, 5), ops_per_layer=rng.randint(2, 4), compute_streams=1,
@@ -113,12 +113,15 @@ def program(shape: str, seed: int) -> CaptureSpec:
 def errors(
     shape: str, seed: int, n_changes: int, folder: Path, sync_events: tuple[bool, ...] = (True, False)
 ) -> Iterator[Error]:
-    """The predictions for one program, with and without sync events."""
+    """Return the predictions for one program, with and without sync events."""
     return errors_of([(shape, seed, has_them) for has_them in sync_events], n_changes, folder)
 
 
 def errors_of(programs: list[tuple[str, int, bool]], n_changes: int, folder: Path) -> Iterator[Error]:
-    """The predictions for programs, each a shape, a seed and whether it has sync events; the models run once."""
+    """Yield the predictions for programs; the models run once.
+
+    Each program is a shape, a seed, and whether it has sync events.
+    """
     runs = {key: Run.of(*key, n_changes, folder) for key in {(shape, seed): None for shape, seed, _ in programs}}
     traces = [
         [e for e in runs[shape, seed].before if has_them or e.get("cat") != "cuda_sync"]
@@ -137,7 +140,7 @@ def errors_of(programs: list[tuple[str, int, bool]], n_changes: int, folder: Pat
 
 @dataclass(frozen=True)
 class Run:
-    """The events of a program, and how long it takes after each of its changes, ns."""
+    """The events of a program, and its duration after each of its changes, in ns."""
 
     before: list[dict[str, Any]]
     after: list[tuple[dict[str, float], int]]
@@ -151,13 +154,13 @@ class Run:
 
 
 def _scenario(change: dict[str, float]) -> Scenario:
-    """What the simulator changes are the own times of events: none is ever deleted, however short."""
+    """Return the scenario of a change of the simulator, which scales self times and never deletes an event."""
     own = {"self:" + name if name in _HOST_NAMES else name: max(by, 1e-9) for name, by in change.items()}
     return Scenario(tuple(own.items()))
 
 
 def _document(spec: CaptureSpec, change: dict[str, float], shape: str, folder: Path) -> list[dict[str, Any]]:
-    """The events of one run."""
+    """Return the events of one run."""
     all_events: list[dict[str, Any]] = []
     for number in range(2 if shape == "two processes" else 1):
         capture = write_capture(replace(spec, seed=spec.seed + 1000 * number), folder).again(change, folder)
@@ -168,7 +171,7 @@ def _document(spec: CaptureSpec, change: dict[str, float], shape: str, folder: P
 
 
 def _moved(event: dict[str, Any], number: int) -> dict[str, Any]:
-    """An event of another process, on another device."""
+    """Return the event in another process and on another device, or unchanged for process 0."""
     if not number:
         return event
     args = dict(event.get("args") or {})
@@ -188,18 +191,18 @@ def _moved(event: dict[str, Any], number: int) -> dict[str, Any]:
 
 
 def length_ns(events: list[dict[str, Any]]) -> int:
-    """From the first event to the last, ns."""
+    """Return the time from the first event to the last, in ns."""
     spans = [e for e in events if e.get("ph") == "X" and e["cat"] not in ("Trace", "cuda_sync", "gpu_user_annotation")]
     return round(1000 * (max(e["ts"] + e["dur"] for e in spans) - min(e["ts"] for e in spans)))
 
 
 def shared_traces() -> list[Path]:
-    """The traces of the reference collection; none where it is not there."""
+    """Return the traces of the reference collection, or an empty list if it does not exist."""
     return sorted(path for pattern in TRACES for path in (SHARED / "traces").glob(pattern))
 
 
 def table(all_errors: list[Error]) -> str:
-    """The errors by shape, as a table in Markdown."""
+    """Return the errors by shape as a Markdown table."""
     rows = defaultdict(list)
     for error in all_errors:
         rows[error.shape, error.sync_events].append(abs(error.percent))
@@ -214,14 +217,17 @@ def table(all_errors: list[Error]) -> str:
 
 
 def measure(programs: range, n_changes: int = 4, rows: Path | None = None) -> list[Error]:
-    """The predictions for programs by number, of all shapes in turn, and those that the file `rows` already has."""
+    """Return the predictions for programs by number, of all shapes in turn.
+
+    They include the predictions that the file `rows` already contains.
+    """
     all_errors = read_rows(rows) if rows and rows.exists() else []
     known = {error.seed for error in all_errors}
     for number in programs:
         if number in known:
             continue
         shape = SHAPES[number % len(SHAPES)]
-        with tempfile.TemporaryDirectory() as folder:  # one for each: a program's runs take up to 100 MB
+        with tempfile.TemporaryDirectory() as folder:  # one folder per program, because its runs take up to 100 MB
             of_program = list(errors(shape, number, n_changes, Path(folder)))
         worst = max((abs(error.percent) for error in of_program), default=0.0)
         print(f"{number}: {shape}, {len(of_program)} predictions, worst {worst:.3f} %", file=sys.stderr, flush=True)
@@ -233,20 +239,21 @@ def measure(programs: range, n_changes: int = 4, rows: Path | None = None) -> li
 
 
 def read_rows(path: Path) -> list[Error]:
-    """The predictions in a file of `--rows`; a last line that a killed run left half is not one."""
+    """Return the predictions in a file of `--rows`, without an incomplete last line of a killed run."""
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     return [Error(**json.loads(line)) for line in lines if line.endswith("\n")]
 
 
 def floors_hold(all_errors: list[Error]) -> bool:
-    """Whether the worst and the median are within their floors."""
+    """Return whether the worst and the median error are within their limits."""
     off = sorted(abs(error.percent) for error in all_errors)
     return bool(off) and off[-1] <= WORST and off[len(off) // 2] <= MEDIAN
 
 
 def coverage(paths: list[Path]) -> tuple[str, bool]:
-    """A row for each trace: its window, how much of it and of its steps the path covers, and host time on it; and whether all is
-    covered within 0.1 %.
+    """Return a row for each trace, and whether each path covers its windows within 0.1 %.
+
+    A row has the window's length, the covered share of it and of its steps, and the host time on the path.
     """
     lines = [
         "| trace | window, ms | covered | steps | covered | host, % | of it outside operators, % |",
@@ -278,7 +285,7 @@ def coverage(paths: list[Path]) -> tuple[str, bool]:
 
 
 def write(page: Path, **tables: str) -> None:
-    """Put tables between their marks in a page."""
+    """Write tables between their marks into a page."""
     text = page.read_text(encoding="utf-8")
     for name, shown in tables.items():
         before, mark, rest = text.partition(f"<!-- {name} -->\n")
@@ -287,7 +294,7 @@ def write(page: Path, **tables: str) -> None:
 
 
 def main() -> None:
-    """Prints the tables; exits with 1 where the floors do not hold."""
+    """Print the tables, and exit with 1 if a limit is exceeded."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--programs", type=int, default=200)
     parser.add_argument("--first", type=int, default=0, help="The number of the first program.")

@@ -1,4 +1,4 @@
-"""An inbox and a run of everything in process. Without Dagster every file of this folder is skipped."""
+"""An inbox, and a run of the whole job in this process. Without Dagster every file of this folder is skipped."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class _Skipped(pytest.Module):
 
 
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
-    """Skips a file instead of importing it where Dagster is missing."""
+    """Skip a file instead of importing it if Dagster is not installed."""
     return None if HAS_DAGSTER else _Skipped.from_parent(parent, path=module_path)
 
 
 @pytest.fixture
 def inbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty watched folder."""
+    """Return an empty watched folder."""
     folder = tmp_path / "inbox"
     folder.mkdir()
     monkeypatch.setenv("TRACELAKE_INBOX", str(folder))
@@ -39,8 +39,10 @@ def inbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[..., dg.ExecuteInProcessResult]:
-    """`run(files)` executes the whole job in process on the lake `tmp_path/lake`; with `only`, these tables of it and
-    what ingestion writes."""
+    """Return `run(files)`, which executes the whole job in this process on the lake `tmp_path/lake`.
+
+    With `only`, it computes only these tables and the tables that ingestion writes.
+    """
 
     def execute(
         files: list[Path] | None = None,
@@ -62,7 +64,7 @@ def run(tmp_path: Path) -> Callable[..., dg.ExecuteInProcessResult]:
 
 
 def only_ingest(lake: str) -> dg.Definitions:
-    """The project with a job `ingest_and_analyse` that only takes files in: the rest is what takes long."""
+    """Return the project with a job `ingest_and_analyse` that only ingests, because all other steps are slow."""
     from assets.traces import lake_tables
     from dagster_project.resources import LakeResource, StoreResource
 

@@ -1,4 +1,4 @@
-"""Processes that take in files, and die where a file's name says so: as a reader that runs out of memory would."""
+"""Processes that ingest files. A file with "kills" in its name kills its reader, as running out of memory would."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ pipelines.readers.kineto.events_file.INPUT = EventInput((), _read_or_die)
 
 
 def run(lake: str, request: str) -> int:
-    """A run as the daemon would start it: `request` is the RunRequest as JSON."""
+    """Execute a run as the daemon would. `request` is the RunRequest as JSON. Return the exit status."""
     import json
 
     import dagster as dg

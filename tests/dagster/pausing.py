@@ -1,6 +1,7 @@
-"""A run as the daemon would start it, which stands still while it computes a table of its first batch, as with a big trace.
+"""A run as the daemon would start it, which pauses while it computes a table of its first batch, as with a big trace.
 
-`python -m tests.dagster.pausing LAKE FILE GATE`: while it stands still there is a file GATE, until that is removed.
+`python -m tests.dagster.pausing LAKE FILE GATE` creates a file GATE when the run pauses. The run continues once GATE is
+removed.
 """
 
 import sys
@@ -20,7 +21,7 @@ _compute = per_trace._compute_batch
 
 
 def run(lake: str, file: str) -> bool:
-    """Whether the run succeeded."""
+    """Return whether the run succeeded."""
     job = definitions(lake).resolve_job_def("ingest_and_analyse")
     return job.execute_in_process(
         run_config={"ops": {"ingest": {"config": {"files": [file]}}}},
@@ -31,7 +32,7 @@ def run(lake: str, file: str) -> bool:
 
 
 def main() -> int:
-    """Stand still at the first batch."""
+    """Run with a pause at the first batch."""
     lake, file, gate = sys.argv[1], sys.argv[2], Path(sys.argv[3])
 
     def compute(*args: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What is new is posted to a webhook: one message a finding, once, again if it did not arrive."""
+"""Alerts about new findings. Each finding is posted to a webhook once, and again only if the message did not arrive."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ from tests.lake import world
 
 
 class Hook:
-    """A webhook on this machine. `takes`: how many messages, before it answers 503; `refuses`: a text, by 400.
+    """A webhook on this machine.
 
-    `redirects`: the status by which it redirects to another of its paths, 0 for none.
+    `takes`: how many messages it accepts before it answers 503. `refuses`: a text that it answers with 400.
+    `redirects`: the status with which it redirects to another of its paths, 0 for none.
     """
 
     def __init__(self) -> None:
@@ -63,7 +64,7 @@ class Hook:
                 self.end_headers()
 
             def log_message(self, *_: Any) -> None:
-                """Quiet."""
+                """Log nothing."""
 
         self.server = HTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}/services/secret"
@@ -80,7 +81,7 @@ def hook() -> Iterator[Hook]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A capture and a rejected file, published in `lake`."""
+    """Return a folder with a published `lake`, which has a capture and a rejected file."""
     folder = tmp_path_factory.mktemp("whole")
     lake = Lake(folder / "lake")
     (folder / "old.json").write_text("{<")
@@ -92,7 +93,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def lake(whole: Path) -> Iterator[Lake]:
-    """The lake of `whole`, which is there again afterwards."""
+    """Yield the lake of `whole`, and restore it afterwards."""
     with world.kept(whole) as lake:
         yield lake
 
@@ -106,7 +107,8 @@ def reject(lake: Lake, folder: Path, *names: str) -> None:
 
 def test_new_findings_are_told_once(hook: Hook, lake: Lake, tmp_path: Path) -> None:
     first = notify_new(open_store(lake), None, hook.url)
-    assert (first.posted, hook.got, len(first.keys)) == (0, [], 1)  # what was rejected before is known
+    # the file that was rejected before is a known finding
+    assert (first.posted, hook.got, len(first.keys)) == (0, [], 1)
     reject(lake, tmp_path, "new")
     second = notify_new(open_store(lake), first.keys, hook.url)
     (message,) = hook.got
@@ -115,7 +117,7 @@ def test_new_findings_are_told_once(hook: Hook, lake: Lake, tmp_path: Path) -> N
 
 
 def put_summary(lake: Lake) -> None:
-    """As if no capture had a summary, which costs less than to compute it."""
+    """Store an empty `capture_summary`, which costs less than to compute one."""
     batch = lake.batches("captures")[-1]
     staged = lake.staging(batch) / "summary.parquet"
     duckdb.sql(f"{no_row(lake.catalog(), 'capture_summary')} WHERE false").write_parquet(str(staged))
@@ -124,7 +126,10 @@ def put_summary(lake: Lake) -> None:
 
 @pytest.mark.slow  # 4 s
 def test_after_an_upgrade_findings_are_kept_until_they_are_known_again(hook: Hook, lake: Lake) -> None:
-    """Its captures are there, but not yet the tables that their findings are read from. Other findings are posted."""
+    """The findings' tables are not computed yet.
+
+    Known findings are kept until the tables exist, and others are posted.
+    """
     materialize_captures(lake, ["captures"])
     first = notify_new(open_store(lake), {"of a regression"}, hook.url)
     assert "of a regression" in first.keys and (first.posted, len(first.keys)) == (1, 2)
@@ -140,7 +145,7 @@ def test_what_did_not_arrive_is_told_the_next_time(hook: Hook, lake: Lake, tmp_p
     delivery = notify_new(open_store(lake), set(), hook.url)
     assert (delivery.posted, len(delivery.keys)) == (2, 2)
     assert "127.0.0.1" in delivery.failed and "HTTP 503" in delivery.failed
-    assert "secret" not in delivery.failed  # whoever knows the address may post
+    assert "secret" not in delivery.failed  # anyone who knows the address can post
     hook.takes = 1000
     again = notify_new(open_store(lake), delivery.keys, hook.url)
     assert again.posted == 2 and len({message["says"] for message in hook.got}) == 4 == len(hook.got)
@@ -148,7 +153,7 @@ def test_what_did_not_arrive_is_told_the_next_time(hook: Hook, lake: Lake, tmp_p
 
 @pytest.mark.slow  # 4 s; tests/lake/test_superseded.py has the row in `rejects`
 def test_a_truncated_file_whose_whole_came_is_no_file_that_was_not_read(hook: Hook, lake: Lake, tmp_path: Path) -> None:
-    """It has a row in `rejects`, which says what superseded it."""
+    """The truncated file has a row in `rejects`, which names the file that superseded it."""
     whole = world.write_trace(tmp_path / "job" / "rank0.json", 1, n=12, distributedInfo={"rank": 0, "world_size": 1})
     content = whole.read_bytes()
     whole.write_bytes(content[: len(content) * 3 // 5])
@@ -168,7 +173,10 @@ def test_a_truncated_file_whose_whole_came_is_no_file_that_was_not_read(hook: Ho
 
 
 def test_a_file_that_was_ingested_since_is_not_rejected(tmp_path: Path) -> None:
-    """As one that was still being copied, or whose unit failed. Of two attempts the newest reason counts."""
+    """Such a file was still being copied, or its unit failed.
+
+    Of two failed attempts the reason of the newer one counts.
+    """
     (evaluate,) = (evaluate for spec, evaluate in findings_checks() if spec.name == "nothing_rejected")
     lake, file = Lake(tmp_path / "lake"), tmp_path / "rank0.json"
     store, reasons = open_store(lake), []
@@ -187,32 +195,32 @@ def test_a_file_that_was_ingested_since_is_not_rejected(tmp_path: Path) -> None:
     write_trace(file)
     ingest([file], lake)
     assert open_rejects() == [reason for reason in reasons[1] if reason in reasons[0]]
-    file.write_bytes(b"[1, 2, 3]")  # what was read before it broke does not make up for it
+    file.write_bytes(b"[1, 2, 3]")  # the trace that was read before the file broke does not count
     (broken,) = ingest([file], lake).rejected
     assert broken.reason in open_rejects()
     write_trace(file, 1)
     ingest([file], lake)
     assert broken.reason not in open_rejects()
     file.write_bytes(b"[1, 2, 3]")
-    for _ in range(2):  # for the same reason: one row more, however often it is tried
+    for _ in range(2):  # rejected for the same reason, however often: one more row
         ingest([file], lake)
         assert broken.reason in open_rejects()
     with lake.connect(["rejects"]) as con:
         assert con.execute("SELECT count(*) FROM rejects WHERE reason = ?", [broken.reason]).fetchall() == [(2,)]
 
 
-@pytest.mark.slow  # what did not arrive is above
+@pytest.mark.slow  # failed deliveries are tested above
 def test_a_message_that_is_refused_does_not_hold_up_the_others(hook: Hook, lake: Lake, tmp_path: Path) -> None:
-    """Others that fail do, as of a webhook that is away: see above."""
+    """Other failures do stop the delivery, such as a webhook that is down. See above."""
     reject(lake, tmp_path, "a", "b")
-    hook.refuses = "b.json"  # neither the first nor the last
+    hook.refuses = "b.json"  # the middle finding
     delivery = notify_new(open_store(lake), set(), hook.url)
     assert (delivery.posted, len(delivery.keys), len(hook.got)) == (2, 2, 2) and "HTTP 400" in delivery.failed
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_webhook_that_redirects_has_not_taken_the_message(hook: Hook, status: int) -> None:
-    """Followed, a POST becomes a GET without the message by 301, 302 and 303."""
+    """A client that follows 301, 302 or 303 turns the POST into a GET without the message."""
     hook.redirects = status
     with pytest.raises(NotificationFailed) as failed:
         post(hook.url, Finding("rejected", "a", "a"))
@@ -225,8 +233,11 @@ def test_a_webhook_that_redirects_has_not_taken_the_message(hook: Hook, status: 
 def test_many_findings_are_told_over_several_ticks_each_once(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More than a page lists, at a webhook that takes a second for each: Dagster gives up a tick after 60 s."""
-    staged = tmp_path / "rejects.parquet"  # to ingest as many files takes seconds
+    """More findings than a page lists are sent to a webhook that takes a second for each.
+
+    Dagster aborts a tick after 60 s.
+    """
+    staged = tmp_path / "rejects.parquet"  # because ingesting as many files takes seconds
     empty_row = f"({no_row(lake.catalog(), 'rejects')}) AS r"
     rows = duckdb.sql(
         f"SELECT r.* REPLACE ('/in/' || n AS path, 'cut' AS reason) FROM {empty_row}, range({MOST + 5}) AS t(n)"
@@ -244,7 +255,7 @@ def test_many_findings_are_told_over_several_ticks_each_once(
 
 
 def test_a_model_that_fails_on_a_trace_is_one_finding() -> None:
-    """However many tables need it."""
+    """One finding is enough, however many tables need the model."""
     tables = [{"table_name": name, "model": "kernels", "trace_id": "3f", "reason": "odd"} for name in ("a", "b")]
     other = {"table_name": "a", "model": "kernels", "trace_id": "4a", "reason": "odd"}
     fleet = Fleet(**{**dict.fromkeys(Fleet.__dataclass_fields__, ()), "failures": [*tables, other]})
@@ -283,13 +294,13 @@ def test_the_sensor(hook: Hook, lake: Lake, tmp_path: Path, monkeypatch: pytest.
 def test_the_first_files_of_a_new_lake_are_told_if_they_are_rejected(
     hook: Hook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Although there are no traces."""
+    """They are posted although the lake has no traces."""
     monkeypatch.setenv(WEBHOOK, hook.url)
     lake = Lake(tmp_path / "lake")
     sensor = alert_sensors(str(lake.root))[0]
     empty = sensor(dg.build_sensor_context())
     assert isinstance(empty, dg.SensorResult) and empty.cursor == "[]"
-    away = sensor(dg.build_sensor_context(cursor='["a finding"]'))  # of a disk that is away
+    away = sensor(dg.build_sensor_context(cursor='["a finding"]'))  # the disk of the lake is not mounted
     assert isinstance(away, dg.SensorResult) and away.cursor == '["a finding"]'
     reject(lake, tmp_path, "new")
     assert isinstance(sensor(dg.build_sensor_context(cursor=empty.cursor)), dg.SensorResult)

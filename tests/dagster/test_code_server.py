@@ -1,4 +1,4 @@
-"""The process of a run is a copy of one that has loaded everything; nothing else about runs is different."""
+"""Runs as forked copies of a process that has loaded everything. They differ from other runs in no other way."""
 
 import json
 import logging
@@ -30,7 +30,7 @@ LAUNCH = "mutation($p: ExecutionParams!) {launchRun(executionParams: $p) {__type
 
 
 def test_dagsters_server_starts_runs_by_forking(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fails where Dagster no longer keeps in `_mp_ctx` how it starts the process of a run."""
+    """This fails if Dagster no longer stores in `_mp_ctx` how it starts the process of a run."""
     started: list[str] = []
     monkeypatch.setattr(code_server, "ensure_running", lambda: started.append("fork server"))
     server = ForkingServer(threading.Event(), logging.getLogger("test"), FuturesAwareThreadPoolExecutor(1))
@@ -38,9 +38,12 @@ def test_dagsters_server_starts_runs_by_forking(monkeypatch: pytest.MonkeyPatch)
     assert context.get_start_method() == "forkserver" and started == ["fork server"]
 
 
-@pytest.mark.slow  # 4 s; those of an earlier UI are in test_ui.py
+@pytest.mark.slow  # 4 s; test_ui.py tests runs of an earlier UI
 def test_runs_of_an_earlier_code_server_are_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They were its children. Of any job: each that writes would hold the queue for a day."""
+    """The runs were children of the earlier server.
+
+    This applies to any job, because each writing run would block the queue for a day.
+    """
     monkeypatch.setattr(code_server, "grpc_command", lambda prog_name: None)
     monkeypatch.setattr(code_server.server, "DagsterApiServer", None)
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
@@ -53,7 +56,7 @@ def test_runs_of_an_earlier_code_server_are_lost(tmp_path: Path, monkeypatch: py
 
 
 def test_what_a_run_imports_later_is_there() -> None:
-    """A name that is gone would only make runs slower, silently."""
+    """A module that no longer exists would only make runs slower, without an error."""
     preload.load()
     assert set(preload.LATER) <= sys.modules.keys()
 
@@ -79,7 +82,7 @@ def test_a_copy_has_loaded_the_definitions_and_shares_nothing(tmp_path: Path, mo
 
 
 def _launch(ui: Ui, instance: dg.DagsterInstance, *files: Path) -> str:
-    """Start a run of few assets that takes in these files; returns its id."""
+    """Start a run of few assets that ingests these files, and return its id."""
     assets = [{"path": list(key.path)} for key in SIGNS_OF_LIFE]
     config = {"ops": {"ingest": {"config": {"files": [str(file) for file in files]}}}}
     day = {"key": "dagster/partition", "value": f"{datetime.now(UTC):%Y-%m-%d}"}

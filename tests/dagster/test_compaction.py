@@ -20,7 +20,7 @@ from tests.lake.world import rot
 
 
 def run(lake: Lake, **config: object) -> dict[str, dg.MetadataValue]:
-    """Run the job in this process; returns its step's metadata."""
+    """Run the job in this process, and return its step's metadata."""
     job = definitions(str(lake.root)).resolve_job_def("compaction")
     result = job.execute_in_process(run_config={"ops": {"merge_batches": {"config": config}}})
     assert result.success
@@ -59,7 +59,7 @@ def test_of_an_address_what_is_unknown_is_left_out_and_what_killed_writers_left_
         assert merged["deleted_files"] == n_deleted
 
 
-@pytest.mark.slow  # tests/lake/test_compact.py has it without Dagster
+@pytest.mark.slow  # tests/lake/test_compact.py tests it without Dagster
 def test_dry_run_then_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake, new = Lake(tmp_path / "lake"), Batch.new()
     old = [Batch(f"20250101T{hour}{new.batch_id[11:]}") for hour in ("10", "11")]

@@ -1,4 +1,4 @@
-"""The project loads, and its asset graph is the SQL's."""
+"""The project's definitions, whose asset graph is that of the SQL."""
 
 import ast
 from itertools import pairwise
@@ -31,7 +31,7 @@ def test_every_public_table_is_an_asset_and_no_private_one() -> None:
 
 
 def test_lineage_is_the_catalogs() -> None:
-    """Both ways: an edge of Dagster is a path of the catalog through private models that no public table shows, and such a path is an edge."""
+    """Each edge of Dagster is a path of the catalog through hidden private models, and each such path is an edge."""
     graph, catalog = defs.resolve_asset_graph(), load_catalog()
     reads = nx.DiGraph((read, name) for name, model in catalog.models.items() for read in model.dependencies)
     reads.add_edges_from((read, name) for name, table in catalog.inputs.items() for read in table.reads or ())
@@ -84,7 +84,7 @@ def test_longest_path_lies_between_edges_and_path() -> None:
 
 
 def computing_file(name: str) -> Path:
-    """The file whose code makes the stored rows of a table."""
+    """Return the file whose code computes the stored rows of a table."""
     catalog = load_catalog()
     model = catalog.models.get(f"_{name}") if name == "longest_path" else catalog.models[name]
     assert model
@@ -96,7 +96,7 @@ def computing_file(name: str) -> Path:
 
 
 def imported_by(file: Path) -> set[str]:
-    """The packages that a file imports when it runs, anywhere in it."""
+    """Return the packages that a file imports anywhere when it runs."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
@@ -111,7 +111,10 @@ def imported_by(file: Path) -> set[str]:
 
 
 def test_kinds_are_what_makes_the_rows() -> None:
-    """A package is a kind of a table only if the code that makes its rows imports it; SQL and CSV are its files."""
+    """A package is a kind of a table only if the code that computes its rows imports it.
+
+    SQL and CSV are kinds if the table's file is one.
+    """
     graph, catalog = defs.resolve_asset_graph(), load_catalog()
     packages = {"duckdb", "networkx", "numpy", "pyarrow", "torch"}
     for name in catalog.public:
@@ -144,7 +147,7 @@ def test_the_console_may_be_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_models_name_the_line_of_their_file() -> None:
-    """Of a table behind private ones in its file, too."""
+    """This also applies to a table that follows private tables in its file."""
     for name, before in (("kernels", ""), ("step_pipeline", "-- model: step_pipeline")):
         node = defs.resolve_asset_graph().get(dg.AssetKey(name))
         (reference,) = node.metadata["dagster/code_references"].code_references
@@ -162,7 +165,7 @@ def test_every_header_check_is_in_the_check_of_its_group() -> None:
     )
     for check in folded:
         assert {group_of(load_catalog().models[table]) for table, _ in check.of} == {check.group}
-    own = {  # by the run itself, and over the lake
+    own = {  # checks by the run itself, and over the lake
         ("schedule_plans", "legal_plan"),
         ("schedule_runs", "no_lost_iteration"),
         ("schedule_runs", "efficiency_not_worse"),
@@ -201,7 +204,10 @@ def test_the_first_and_the_last_asset_of_a_run_are_due_every_day() -> None:
 
 
 def test_what_a_run_shows_of_views_comes_after_the_tables_behind_them() -> None:
-    """A view is not computed by a run, so that the page of today came before the captures and showed the last run's."""
+    """A run does not compute views.
+
+    Without these dependencies the page of today was built before the captures, and showed those of the last run.
+    """
     behind = defs.resolve_asset_graph().get(dg.AssetKey("fleet_today")).parent_keys
     tables = ("jobs", "job_days", "regression_samples", "persistent_stragglers", "rejects", "model_failures")
     assert {

@@ -1,4 +1,4 @@
-"""The job `ingest_on_engine`: it submits units, follows them, and fails where one failed."""
+"""The job `ingest_on_engine`, which submits units, follows them, and fails if a unit failed."""
 
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,7 @@ def test_a_run_that_rejects_files_is_marked(statuses: list[str]) -> None:
     assert tags == ({REJECTED_TAG: "2"} if "rejected" in statuses else {})
 
 
-@pytest.mark.slow  # tests/engines/test_cli.py has it without Dagster
+@pytest.mark.slow  # tests/engines/test_cli.py tests it without Dagster
 def test_files_become_tables_and_a_failed_unit_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.runs.materialize.per_trace.materialize", partial(materialize, tables=["kernels"]))
     monkeypatch.setattr("assets.engines.materialize_on", partial(materialize_on, tables=["capture_ranks"]))

@@ -1,4 +1,7 @@
-"""Execution traces in the watched folder: a run that takes them in has no rejects, and lone ones are a warning."""
+"""Execution traces in the watched folder.
+
+A run that ingests them rejects none, and one without a profiler trace causes a warning.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ def checked(result: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEvaluat
     return {evaluation.check_name: evaluation for evaluation in result.get_asset_check_evaluations()}
 
 
-@pytest.mark.slow  # two runs; tests/readers/execution/test_lake.py has the same without Dagster
+@pytest.mark.slow  # two runs; tests/readers/execution/test_lake.py tests the same without Dagster
 def test_beside_a_trace_alone_and_broken(
     run: Callable[..., dg.ExecuteInProcessResult], inbox: Path, tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""Runs of the sensor and the schedule: by default what pages, alerts and why read, and nothing else."""
+"""Runs of the sensor and the schedule. By default they compute only the tables that pages, alerts and `why` read."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def request_of_sensor(lake: Lake) -> dg.RunRequest:
 SOME = frozenset({"kernels", "captures", "capture_ranks"})
 
 
-@pytest.mark.slow  # 13 s; what a run is asked for is below, and a run of all in test_run.py
+@pytest.mark.slow  # 13 s; the requested tables are tested below, and a run of all tables in test_run.py
 def test_a_run_computes_what_pages_alerts_and_why_read(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The names of all that pages, alerts and why read are in the request, below."""
+    """The full list of the tables that pages, alerts and `why` read is tested with the request below."""
     monkeypatch.setattr(results, "daily_tables", lambda: SOME)
     request = request_of_sensor(lake)
     job = definitions(str(lake.root)).resolve_job_def("ingest_and_analyse")
@@ -94,8 +94,8 @@ def test_each_request_of_a_run_asks_for_the_same(lake: Lake, tmp_path: Path, mon
     assert isinstance(requests, list) and [request.asset_selection for request in requests] == [asked, asked]
     assert {request.tags[PURPOSE_TAG] for request in requests} == {
         "fleet"
-    }  # or a failed day is asked for again and again
-    assert dg.AssetKey("quality") in asked  # with its check, or a model that fails on a trace fails the whole run
+    }  # otherwise a failed day is requested again and again
+    assert dg.AssetKey("quality") in asked  # without its check, a model that fails on a trace fails the computing step
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_each_request_of_a_run_asks_for_the_same(lake: Lake, tmp_path: Path, mon
 def test_a_failed_run_by_hand_of_more_is_repeated_as_the_whole_job(
     selected: set[str] | None, is_more: bool, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A successful run of the fleet's tables would count as its success, without what it was to compute."""
+    """A successful run of only the fleet's tables would count as its success, although other tables are missing."""
     keys = None if selected is None else frozenset(map(dg.AssetKey, selected))
     run = dg.DagsterRun("ingest_and_analyse", tags={"dagster/partition": today()}, asset_selection=keys)
     record = SimpleNamespace(dagster_run=run, update_timestamp=datetime(2026, 1, 1, tzinfo=UTC))
@@ -128,20 +128,21 @@ def test_a_run_computes_all_tables_if_asked_for_all(lake: Lake, monkeypatch: pyt
 
 
 def test_a_run_of_a_ducklake_is_of_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its tables are computed when a trace is ingested, and none on first use."""
+    """A DuckLake computes its tables when a trace is ingested, not on first use."""
     monkeypatch.delenv(PURPOSE, raising=False)
     assert run_tables("ducklake:sqlite:/data/c.sqlite?data=/data/files") is None
     assert run_tables("/data/lake")
 
 
 def test_what_captures_read_is_computed_in_the_same_step() -> None:
-    """Otherwise the step of captures would compute it, and the path twice."""
+    """Otherwise the step of the captures would compute these tables, and the path twice."""
     catalog = load_catalog()
     tables = run_tables("/data/lake") or frozenset()
     assert {*trace_tables(catalog, tables & {*catalog.of_captures})} <= tables
     assert "critical_path_edges" in tables and "critical_path" not in tables
     of_fleet = trace_tables(catalog, {*FLEET_TABLES} & {*catalog.of_captures})
-    assert {*trace_tables(catalog, {"rank_steps"})} <= {*of_fleet}  # so it costs little
+    # rank_steps needs no more tables of traces, so it costs little
+    assert {*trace_tables(catalog, {"rank_steps"})} <= {*of_fleet}
 
 
 def test_an_asset_that_runs_leave_out_says_how_to_get_it() -> None:

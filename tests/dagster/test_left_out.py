@@ -1,4 +1,7 @@
-"""A table that lacks a trace fails the run at its end: all else is stored, and nothing is tried again for it."""
+"""Runs in which a model fails on a trace.
+
+The run fails at its end, after everything else is stored, and is not retried.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ ASKED = ("traces", "events", "findings", "rejects", "kernels", "quality", "captu
 
 @pytest.fixture
 def odd(monkeypatch: pytest.MonkeyPatch, inbox: Path) -> dict[str, Any]:
-    """Two traces, on one of which `kernels` fails while `odd["fails"]`."""
+    """Write two traces. `kernels` fails on one of them while `odd["fails"]` is true."""
     state: dict[str, Any] = {"fails": True, "n": 0}
 
     def failing(con: Any, catalog: Any, tables: Any, *, on_model: Any, **named: Any) -> Any:
@@ -77,12 +80,12 @@ def test_the_check_fails_the_run_after_everything_else(tmp_path: Path, odd: dict
             check for check in result.get_asset_check_evaluations() if check.check_name == NOTHING_LEFT_OUT.name
         )
         assert not verdict.passed and verdict.severity == dg.AssetCheckSeverity.ERROR
-        assert odd["n"] == 2  # with the other trace, and alone: no step is tried again
-        assert failed_last(instance, "ingest_and_analyse") == []  # nor the run
+        assert odd["n"] == 2  # once with the other trace, once alone: no step is retried
+        assert failed_last(instance, "ingest_and_analyse") == []  # nor is the run
         with lake.connect(["kernels", "captures"]) as con:
             assert con.execute("SELECT count(*), (SELECT count(*) FROM captures) FROM kernels").fetchall() == [(1, 1)]
 
-        assert not run(lake, ASKED, instance, "analyse").success  # up to date, and still without it
+        assert not run(lake, ASKED, instance, "analyse").success  # up to date, and still without that trace
         odd["fails"] = False
         per_trace.materialize(lake, force=True)
         mended = run(lake, ASKED, instance, "analyse")
@@ -90,7 +93,7 @@ def test_the_check_fails_the_run_after_everything_else(tmp_path: Path, odd: dict
 
 
 def test_a_killed_run_that_was_executed_again_is_repeated() -> None:
-    """Dagster copies the tag of the run that it executes again; the check did not come to its turn."""
+    """Dagster copies the tags of the run that it executes again. The new run was killed before the check ran."""
 
     @dg.job(name="ingest_and_analyse")
     def namesake() -> None: ...
@@ -111,10 +114,10 @@ def test_without_the_check_the_step_that_computes_fails(tmp_path: Path, odd: dic
         assert "left out: kernels lacks trace" in failures(result)["models"] and odd["n"] == 2
         assert [record.dagster_run.run_id for record in failed_last(instance, "ingest_and_analyse")] == [result.run_id]
         result = run(lake, ("captures", "capture_ranks"), instance)
-        assert result.success  # these tables read nothing that lacks a trace
+        assert result.success  # all tables that they read are complete
 
 
-@pytest.mark.slow  # what computes differs, the check and the end do not
+@pytest.mark.slow  # only the computing step differs from a folder lake
 @pytest.mark.ducklake("sqlite")
 def test_of_a_ducklake_too(tmp_path: Path, odd: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     need_extensions("sqlite")

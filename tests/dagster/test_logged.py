@@ -1,4 +1,4 @@
-"""What a run's log says of its files: each of few, some of many, and every one that is not whole."""
+"""Lines about files in a run's log: each file if there are few, some of many, and every file that is not whole."""
 
 from assets.traces import row_logger
 from pipelines.readers.inputs.kinds import TraceRow

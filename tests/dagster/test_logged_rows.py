@@ -1,4 +1,4 @@
-"""What the UI says of a table: rows as the logs say, compared with the files; checks that look at new files only."""
+"""Metadata of tables in the UI: row counts from the logs match the files, and checks read only new files."""
 
 import os
 from pathlib import Path
@@ -22,7 +22,7 @@ TABLES = ("traces", "events", "kernels", "threads")
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    """Two batches of a trace each, with two tables."""
+    """Return a lake of two batches, each with one trace and two computed tables."""
     lake = Lake(tmp_path / "lake")
     for number in range(2):
         ingest([write_trace(tmp_path / f"rank{number}.json", number)], lake)

@@ -1,4 +1,4 @@
-"""Tables in Dagster's metadata: what a trace says stays in its cell."""
+"""Markdown tables in Dagster's metadata: names from a trace stay in their cells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Old runs leave Dagster's records, with their events and logs on disk; what is new or under way stays."""
+"""Deletion of old runs from Dagster's records, with their events and logs on disk.
+
+New runs and runs in progress stay.
+"""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,7 +15,7 @@ from dagster_project.old_runs import delete_old_runs
 
 @dg.job
 def chatty() -> None:
-    """Large metadata, as the project's tables have."""
+    """Log large metadata, as the project's tables do."""
 
     @dg.op
     def says(context: dg.OpExecutionContext) -> None:
@@ -37,7 +40,7 @@ def test_deleting_old_runs(tmp_path: Path) -> None:
         assert not [p for p in tmp_path.rglob("*") for run in runs[:2] if run in str(p)]
         assert instance.all_logs(runs[3])
         assert delete_old_runs(instance, keep_runs=2) == 0
-        # By age the newest stays, too: it tells whether it failed.
+        # By age the newest run stays, too, because it records whether the last run failed.
         assert delete_old_runs(instance, keep_days=7, now=datetime.now(UTC) + timedelta(days=8)) == 1
         assert {run.run_id for run in instance.get_runs()} == {runs[3], waits.run_id}
         with pytest.raises(ValueError, match="at least 1 run"):

@@ -41,7 +41,7 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_definitions_are_those_of_a_folder(address: str, tmp_path: Path) -> None:
-    """But for the overlay, and plans that are run."""
+    """Only the overlay and runs of plans are missing."""
     mine, folders = definitions(address), definitions(str(tmp_path / "lake"))
     keys, all_keys = (defs.resolve_asset_graph().get_all_asset_keys() for defs in (mine, folders))
     assert keys <= all_keys
@@ -56,7 +56,7 @@ def test_definitions_are_those_of_a_folder(address: str, tmp_path: Path) -> None
 
 
 def test_a_file_that_is_a_set_of_its_own_is_done_with_its_run(tmp_path: Path) -> None:
-    """As a memory snapshot: its key is that of a set, which is not among the traces of the store."""
+    """A memory snapshot is such a file. Its key is that of a set, which is not among the traces of the store."""
     lake = Lake(tmp_path / "files")
     files = [tmp_path / name for name in ("rank0.json", "rank0.pickle", "failed.json")]
     for file in files:
@@ -69,7 +69,7 @@ def test_a_file_that_is_a_set_of_its_own_is_done_with_its_run(tmp_path: Path) ->
 
 @pytest.mark.parametrize("status", [-signal.SIGTERM, -signal.SIGKILL])
 def test_a_file_whose_process_was_stopped_is_not_rejected(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that was killed may have run out of memory on the file."""
+    """A file whose process was killed is rejected, because reading it may have run out of memory."""
     rejected: list[str] = []
     monkeypatch.setattr(isolated, "reject_unread", lambda _, reasons: rejected.extend(reasons))
     ended = subprocess.CompletedProcess((), status, b"", b"terminated: the same command run again finishes\n")
@@ -81,7 +81,7 @@ def test_a_file_whose_process_was_stopped_is_not_rejected(status: int, monkeypat
 
 
 def child_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the child of an isolated attempt be this process, which saves a second."""
+    """Run the child of an isolated attempt in this process, which saves a second."""
 
     def run(command: list[str], input: bytes, **_: object) -> subprocess.CompletedProcess[bytes]:
         assert command[2:4] == ["-m", "pipelines.engines.isolated"]
@@ -98,7 +98,10 @@ def child_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_unit_that_fails_on_the_machine_fails_the_run_and_its_file_waits(
     is_isolated: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with a scratch disk that is full: in the isolated attempt, too, it is no fault of the file. A folder stands for the address."""
+    """A full scratch disk is such a failure.
+
+    It is not a fault of the file, in the isolated attempt either. A folder stands in for the address.
+    """
     child_in_this_process(monkeypatch)
     monkeypatch.setenv("TRACELAKE_SCRATCH", str(tmp_path / "no disk"))
     own, file = Lake(tmp_path / "files"), write_trace(tmp_path / "rank0.json")
@@ -111,7 +114,7 @@ def test_a_unit_that_fails_on_the_machine_fails_the_run_and_its_file_waits(
 def test_an_isolated_attempt_writes_to_the_lake_of_dagster_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Settings of the command line, which Dagster does not read, do not change where the child writes."""
+    """The child ignores settings of the command line, which Dagster does not read."""
     child_in_this_process(monkeypatch)
     monkeypatch.setenv("TRACELAKE_STORE", str(tmp_path / "other"))
     monkeypatch.setenv("TRACELAKE_ENGINE", "ray")
@@ -127,7 +130,7 @@ def test_an_isolated_attempt_writes_to_the_lake_of_dagster_only(
 def test_files_of_the_inbox_become_tables_once(
     inbox: Path, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One table stands for all: they are computed as `tracelake ingest` and `materialize` do."""
+    """One table represents all. They are computed as `tracelake ingest` and `materialize` do."""
     monkeypatch.setattr("pipelines.runs.materialize.per_trace.materialize", partial(materialize, tables=["kernels"]))
     monkeypatch.setattr(
         "assets.units.materialize_on", lambda engine, store, _: materialize_on(engine, store, ["kernels"])
@@ -145,7 +148,7 @@ def test_files_of_the_inbox_become_tables_once(
         return sensor(context)  # pyright: ignore[reportReturnType]
 
     def run(asked: dg.SensorResult | dg.SkipReason, n_files: int) -> None:
-        """Start the run that the sensor asks for; then both traces are there once."""
+        """Start the run that the sensor requests, and check that each trace is then in the lake once."""
         assert isinstance(asked, dg.SensorResult) and asked.run_requests and len(asked.run_requests) == 1, asked
         request = asked.run_requests[0]
         assert request.tags["tracelake/files"] == str(n_files)
@@ -170,7 +173,7 @@ def test_files_of_the_inbox_become_tables_once(
     assert isinstance(again, dg.SensorResult) and "no new files" in str(again.skip_reason), again
     with open_store(address).connect() as con:
         trace = con.execute("SELECT trace_id FROM traces ORDER BY path").fetchall()[0][0]
-    open_store(address).forget(trace)  # it waits again
+    open_store(address).forget(trace)  # its file waits again
     run(tick(), 1)
     for upkeep, config in (("retention", {"retire_batches": {"config": {"dry_run": False}}}), ("compaction", {"merge_batches": {"config": {"dry_run": False}}})):  # fmt: skip
         assert defs.resolve_job_def(upkeep).execute_in_process(run_config={"ops": config}).success

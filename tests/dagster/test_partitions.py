@@ -1,4 +1,4 @@
-"""The days that Dagster shows are those of the lake."""
+"""Dagster's day partitions, which are the days of the lake."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_days_begin_with_the_oldest_batch_of_any_kind(table: str, tmp_path: Path
     file_of(tmp_path, table, "20260304" + new[8:])
     file_of(tmp_path, table, "20260305" + new[8:])
     assert first_day(str(tmp_path)) == "2026-03-04"
-    (tmp_path / "traces" / "day=2026-01-01").mkdir(parents=True, exist_ok=True)  # retention took its batches
+    (tmp_path / "traces" / "day=2026-01-01").mkdir(parents=True, exist_ok=True)  # retention removed its batches
     assert first_day(str(tmp_path)) == "2026-03-04"
 
 

@@ -1,4 +1,7 @@
-"""A file is done when it is in the lake: whatever became of the runs that were asked to put it there."""
+"""The sensor of the watched folder.
+
+A file is done when it is in the lake, whatever happened to the runs that were to ingest it.
+"""
 
 import json
 import os
@@ -40,7 +43,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class World:
-    """An inbox, a lake, an instance, and a clock that is moved by hand."""
+    """An inbox, a lake, an instance, and a clock that tests set."""
 
     def __init__(self, folder: Path, inbox: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.lake, self.inbox = Lake(folder / "lake"), inbox
@@ -88,7 +91,7 @@ def test_done_is_what_is_in_the_lake_and_not_what_was_asked_for(world: World) ->
     first, second = (age(write_trace(world.inbox / f"rank{n}.json", n)) for n in range(2))
     bad = world.inbox / "notes.txt"
     bad.write_text("this is no trace")
-    copy = world.inbox / "copy.json"  # its content is in the lake: it gets no row of its own
+    copy = world.inbox / "copy.json"  # its content is in the lake, so it gets no row
     copy.write_bytes(first.read_bytes())
     for path in (bad, copy):
         age(path)
@@ -107,7 +110,7 @@ def test_done_is_what_is_in_the_lake_and_not_what_was_asked_for(world: World) ->
 
 
 def test_a_lake_within_the_inbox_is_not_asked_for(world: World) -> None:
-    """Ingestion passes over its files, so they would wait for ever."""
+    """Ingestion skips its files, so they would wait forever."""
     world.lake = Lake(world.inbox / "lake")
     world.sensor = trace_file_sensor(str(world.lake.root))
     ingest([file := age(write_trace(world.inbox / "rank0.json"))], world.lake)
@@ -138,9 +141,9 @@ def test_a_trace_that_the_lake_lost_is_asked_for_again(world: World) -> None:
     assert [world.files(r) for r in world.tick()] == [[file]]
 
 
-@pytest.mark.slow  # 3 s; one that the lake lost is above
+@pytest.mark.slow  # 3 s; a trace that the lake lost is tested above
 def test_a_trace_that_a_repair_took_out_is_asked_for_again(world: World) -> None:
-    """Also if its file was read again meanwhile, as by `tracelake ingest` of the whole inbox: then its content was known."""
+    """This also works if `tracelake ingest` has read the file in the meantime, when its content was still known."""
     file = age(write_trace(world.inbox / "rank0.json"))
     for status in ("ok", "known"):
         assert ingest([file], world.lake).rows[0].status == status
@@ -151,7 +154,7 @@ def test_a_trace_that_a_repair_took_out_is_asked_for_again(world: World) -> None
     assert [world.files(request) for request in world.tick()] == [[file]]
 
 
-@pytest.mark.slow  # 2 s; broken marks are in tests/runs/test_check.py, broken catalogs in tests/lake/test_catalog.py
+@pytest.mark.slow  # 2 s; broken markers are in tests/runs/test_check.py, broken catalogs in tests/lake/test_catalog.py
 def test_a_broken_mark_is_named_and_a_broken_memory_is_begun_anew(world: World) -> None:
     file = age(write_trace(world.inbox / "rank0.json"))
     ingest([file], world.lake)
@@ -179,7 +182,7 @@ def test_what_failed_is_asked_for_again_later_each_time_and_in_processes_of_its_
             waits.append(world.ahead - since)
             since = world.ahead
     assert waits[:4] == pytest.approx([30, 60, 120, 240], abs=5)
-    assert len(keys) == len(waits) + 1 < 40  # a day of failures; each is a run of its own for Dagster
+    assert len(keys) == len(waits) + 1 < 40  # a day of failures; for Dagster each attempt is a separate run
     assert wait_seconds(10_000) == 3600
 
 
@@ -192,7 +195,7 @@ def test_one_run_at_a_time_and_a_killed_one_does_not_block(world: World) -> None
     )
     assert world.tick() == []
     assert run.run_id in world.reason and "1 files wait" in world.reason
-    world.ahead += 10 * START_SECONDS  # as long as its process lives
+    world.ahead += 10 * START_SECONDS  # the run is in progress as long as its process lives
     assert world.tick() == []
     world.ahead = 0
     gone = subprocess.Popen([sys.executable, "-c", ""])
@@ -206,7 +209,7 @@ def test_one_run_at_a_time_and_a_killed_one_does_not_block(world: World) -> None
 def test_a_run_in_the_queue_is_in_progress_however_long_it_waits(world: World) -> None:
     age(write_trace(world.inbox / "rank0.json"))
     job = dg.Definitions(jobs=[_NOTHING]).resolve_job_def("ingest_and_analyse")
-    world.instance.create_run_for_job(job)  # its request is made, and it is not yet in the queue
+    world.instance.create_run_for_job(job)  # the run was requested, but is not in the queue yet
     world.ahead = START_SECONDS - 60
     assert world.tick() == [] and "is in progress, 1 files wait" in world.reason
     (run,) = world.instance.get_runs()
@@ -222,7 +225,7 @@ def test_a_run_in_the_queue_is_in_progress_however_long_it_waits(world: World) -
 
 
 def test_a_run_that_was_executed_again_is_not_its_parents_process(world: World) -> None:
-    """Dagster copies the tags of a run that was killed to the run that repeats it by hand."""
+    """Dagster copies the tags of a killed run to the run that repeats it by hand."""
     age(write_trace(world.inbox / "rank0.json"))
     job = dg.Definitions(jobs=[_NOTHING]).resolve_job_def("ingest_and_analyse")
     gone = subprocess.Popen([sys.executable, "-c", ""])
@@ -265,7 +268,7 @@ def test_a_run_that_failed_after_its_files_were_in_is_repeated_for_its_day_and_n
     for _ in range(6):
         run = world.instance.create_run_for_job(job, tags=tags)
         world.instance.report_run_failed(run)
-        assert world.tick() == []  # not at once
+        assert world.tick() == []  # not immediately
         world.ahead += 3000
         requests = world.tick()
         if not requests:
@@ -276,24 +279,25 @@ def test_a_run_that_failed_after_its_files_were_in_is_repeated_for_its_day_and_n
 
 
 def test_an_earlier_day_is_repeated_although_files_keep_coming(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their runs are of today, and compute nothing of the day whose run failed before midnight."""
+    """New files start runs of today, and those compute nothing of the earlier day whose run failed before midnight."""
     monkeypatch.setattr(sensors, "DAYS", dg.DailyPartitionsDefinition("2026-01-01", timezone="UTC", end_offset=1))
     job = dg.Definitions(jobs=[_NOTHING]).resolve_job_def("ingest_and_analyse")
     for day in ("2026-01-02", today()):
         world.instance.report_run_failed(world.instance.create_run_for_job(job, tags={"dagster/partition": day}))
     first = age(write_trace(world.inbox / "rank0.json"))
-    assert [world.files(request) for request in world.tick()] == [[first]]  # the wait of the day is not over
+    # the delay before the day is repeated is not over
+    assert [world.files(request) for request in world.tick()] == [[first]]
     second = age(write_trace(world.inbox / "rank1.json", 1))
     world.ahead += wait_seconds(1) + 1
     (request,) = world.tick()
     assert (request.partition_key, config(request)["files"]) == ("2026-01-02", [])
     done = world.instance.create_run_for_job(job, tags={"dagster/partition": "2026-01-02"})
     world.instance.report_dagster_event(dg.DagsterEvent("PIPELINE_SUCCESS", job.name), done.run_id)
-    assert [world.files(request) for request in world.tick()] == [[second, first]]  # what was asked for is still known
+    assert [world.files(request) for request in world.tick()] == [[second, first]]  # the requested file is still known
 
 
 def test_a_repeat_that_was_cancelled_does_not_hold_up_new_files(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dagster starts no second run with its key, so a request for it would start nothing, tick after tick."""
+    """Dagster does not start a second run with the same key, so each tick would request a run that never starts."""
     monkeypatch.setattr(sensors, "DAYS", dg.DailyPartitionsDefinition("2026-01-01", timezone="UTC", end_offset=1))
     job = dg.Definitions(jobs=[_NOTHING]).resolve_job_def("ingest_and_analyse")
     world.instance.report_run_failed(world.instance.create_run_for_job(job, tags={"dagster/partition": "2026-01-02"}))
@@ -308,7 +312,7 @@ def test_a_repeat_that_was_cancelled_does_not_hold_up_new_files(world: World, mo
 
 
 def test_a_day_of_which_the_lake_has_nothing_is_not_repeated(world: World) -> None:
-    """It has no partition any more: a request for it would fail every tick."""
+    """The day no longer has a partition, so a request for it would fail every tick."""
     job = dg.Definitions(jobs=[_NOTHING]).resolve_job_def("ingest_and_analyse")
     world.instance.report_run_failed(world.instance.create_run_for_job(job, tags={"dagster/partition": "2025-01-02"}))
     world.ahead = 3000
@@ -367,7 +371,7 @@ def test_what_is_settled_is_forgotten_with_its_file(world: World) -> None:
 
 
 def test_what_is_settled_stays_while_the_disk_of_the_inbox_is_away(world: World) -> None:
-    """Else each of its files would be read once more."""
+    """Otherwise each of its files would be read again."""
     ingest([age(write_trace(world.inbox / "rank0.json"))], world.lake)
     sensor = old_runs_sensor(str(world.lake.root))
     away = world.inbox.rename(world.inbox.with_name("away"))
@@ -399,7 +403,10 @@ def test_what_changed_while_it_was_read_is_not_settled(world: World, monkeypatch
 
 
 def test_a_file_whose_time_is_in_the_future_is_asked_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock of the machine that wrote it was ahead. It is quiet once it has been here for some time."""
+    """The clock of the machine that wrote it was ahead.
+
+    The file counts as quiet once it has been here for some time.
+    """
     file = age(write_trace(world.inbox / "rank0.json"), -86_400)
     assert world.tick() == []
     monkeypatch.setattr(sensors, "QUIET_SECONDS", -1.0)
@@ -416,7 +423,7 @@ def test_rejected_unread(world: World) -> None:
 def test_a_file_that_was_rejected_cannot_kill_the_run_that_reads_the_watched_folder(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`daily` retries it in a child process, after the new files are committed."""
+    """The `daily` job retries it in a child process, after the new files are committed."""
     rejected, new = (write_trace(world.inbox / f"rank{n}.json", n) for n in range(2))
     reject_files({rejected: "reading it crashed the process 2 times"}, world.lake)
     reads: list[tuple[str, list[Path]]] = []
@@ -438,13 +445,13 @@ def test_a_file_that_was_rejected_cannot_kill_the_run_that_reads_the_watched_fol
 def test_names_of_processes() -> None:
     assert is_alive(this_process())
     assert is_alive("another-host:1:5")
-    assert not is_alive(this_process() + "0")  # the number was given to another
+    assert not is_alive(this_process() + "0")  # the process id belongs to another process now
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1])
 def test_every_file_ends_once_in_traces_or_rejects(world: World, seed: int) -> None:
-    """Runs that are killed, a file that kills its process each time, one that raises, and bad files in the stream."""
+    """Runs are killed, one file kills its process each time, another raises, and bad files are among the good ones."""
     choice = random.Random(seed)
     good = [age(write_trace(world.inbox / f"rank{n}.json", n)) for n in range(3)]
     poison = [age(write_trace(world.inbox / f"{name}.json", 50 + n)) for n, name in enumerate(("kills", "raises"))]

@@ -1,4 +1,4 @@
-"""Dagster's records with files held open: what one process writes another sees, and deleted runs leave nothing."""
+"""Dagster's records with files held open: a process sees another process's writes, and deleted runs leave no files."""
 
 import subprocess
 import sys
@@ -50,7 +50,7 @@ def messages(instance: dg.DagsterInstance, run_id: str) -> list[str]:
     return [entry.user_message for entry in instance.all_logs(run_id)]
 
 
-@pytest.mark.slow  # another process; what is shown is in test_logged_rows.py
+@pytest.mark.slow  # another process; test_logged_rows.py tests the displayed rows
 def test_who_watches_a_run_hears_what_another_process_writes(instance: dg.DagsterInstance, home: Path) -> None:
     assert isinstance(instance.event_log_storage, EventLog)
     run_id = "0c7fd1a2-0000-4000-8000-000000000000"
@@ -72,7 +72,7 @@ def test_who_watches_a_run_hears_what_another_process_writes(instance: dg.Dagste
         assert messages(plain, run_id) == messages(instance, run_id)
 
 
-@pytest.mark.slow  # what is deleted is in test_old_runs.py
+@pytest.mark.slow  # test_old_runs.py tests which runs are deleted
 def test_few_files_stay_open_and_deleted_runs_leave_none(instance: dg.DagsterInstance, home: Path) -> None:
     log = EventLog(str(home / "history" / "runs"))
     log.register_instance(instance)
@@ -82,7 +82,7 @@ def test_few_files_stay_open_and_deleted_runs_leave_none(instance: dg.DagsterIns
     assert len(log._open) <= records._MOST_OPEN
     assert delete_old_runs(instance, keep_runs=1) == 5
     assert {path.name.partition(".")[0] for path in (home / "history" / "runs").iterdir()} == {"index", runs[-1]}
-    assert log.get_logs_for_run(runs[-2]) == []  # it was open here when another deleted it
+    assert log.get_logs_for_run(runs[-2]) == []  # the run's file was open here when another process deleted it
     assert greets.execute_in_process(instance=instance).success
     log.dispose()
     assert not log._open

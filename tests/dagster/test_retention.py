@@ -1,4 +1,4 @@
-"""The job `retention`: a dry run changes nothing, a real one takes the old batch out."""
+"""The job `retention`: a dry run changes nothing, a real one removes the old batch."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from tests.dagster.tiny import write_trace
 
 
 def run(lake: Lake, **config: object) -> dict[str, dg.MetadataValue]:
-    """Run the job in this process; returns its step's metadata."""
+    """Run the job in this process, and return its step's metadata."""
     job = definitions(str(lake.root)).resolve_job_def("retention")
     result = job.execute_in_process(run_config={"ops": {"retire_batches": {"config": config}}})
     assert result.success
@@ -20,7 +20,7 @@ def run(lake: Lake, **config: object) -> dict[str, dg.MetadataValue]:
     return dict(output.step_output_data.metadata)
 
 
-@pytest.mark.slow  # tests/lake/test_retention.py has it without Dagster
+@pytest.mark.slow  # tests/lake/test_retention.py tests it without Dagster
 def test_dry_run_then_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake, new = Lake(tmp_path / "lake"), Batch.new()
     old = Batch(f"20250101T{new.batch_id[9:]}")
@@ -36,7 +36,7 @@ def test_dry_run_then_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert not list(lake.root.glob(f"*/day=*/{old.batch_id}.parquet"))
 
 
-@pytest.mark.slow  # tests/runs/test_digest.py has it without Dagster
+@pytest.mark.slow  # tests/runs/test_digest.py tests it without Dagster
 def test_digests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake, old = Lake(tmp_path / "lake"), Batch(f"20250101T{Batch.new().batch_id[9:]}")
     with monkeypatch.context() as patch:

@@ -32,13 +32,16 @@ from tests.dagster.tiny import write_trace
 
 
 def materialized(result: dg.ExecuteInProcessResult) -> dict[str, dict]:
-    """Asset → metadata of its materialization."""
+    """Return the metadata of each asset's materialization."""
     events = [e.step_materialization_data.materialization for e in result.get_asset_materialization_events()]
     return {e.asset_key.to_user_string(): {k: v.value for k, v in e.metadata.items()} for e in events}
 
 
 def state(folder: Path) -> dict[str, int]:
-    """Every file of the lake that is data, with its time of change; hidden ones say what is published."""
+    """Return each data file of the lake with its modification time.
+
+    Hidden files are skipped: they record what is published.
+    """
     files = [p for p in folder.rglob("*") if p.suffix in (".parquet", ".json", ".gz") and p.name[:1] != "."]
     return {str(p): p.stat().st_mtime_ns for p in files}
 
@@ -55,7 +58,7 @@ def test_the_asset_of_the_path_imports_networkx() -> None:
 def test_tiny_trace_through_assets_then_again_then_only_the_models(
     run, inbox: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, only: tuple[str, ...] | None
 ) -> None:
-    """Beside a file that is rejected: the run warns, and the rest goes on."""
+    """A rejected file is in the inbox, too. The run warns about the file, and ingests the trace."""
     tags: dict[str, str] = {}
     monkeypatch.setattr(dg.DagsterInstance, "add_run_tags", lambda self, run_id, new: tags.update(new))
     write_trace(inbox / "rank0.json")
@@ -106,9 +109,12 @@ def test_tiny_trace_through_assets_then_again_then_only_the_models(
     assert models["overlay"]["files"] == 1
 
 
-@pytest.mark.slow  # a rejected file that stops nothing is above
+@pytest.mark.slow  # a rejected file that stops nothing is tested above
 def test_one_trace_or_batch_without_an_overlay_does_not_stop_the_others(run, inbox: Path, tmp_path: Path) -> None:
-    """A name that leaves no room for the overlay's, and a batch that another run has not computed the path of yet."""
+    """One trace's name is too long for its overlay's name.
+
+    One batch is from another run, which has not computed its path yet.
+    """
     write_trace(inbox / "rank0.json")
     long = write_trace(inbox / f"{'r' * 240}.json", shift=5)
     result = run(only=["critical_path", "overlay"], overlays="all")
@@ -126,7 +132,7 @@ def test_one_trace_or_batch_without_an_overlay_does_not_stop_the_others(run, inb
     assert (shown["overlay"]["files"], shown["overlay"]["batches_without_path"]) == (1, 1)
 
 
-@pytest.mark.slow  # tests/dagster/test_today.py has the page
+@pytest.mark.slow  # tests/dagster/test_today.py tests the page
 def test_the_page_of_today_shows_what_the_run_itself_took_in(run, inbox: Path) -> None:
     (inbox / "first").mkdir()
     write_trace(inbox / "first" / "rank0.json")
@@ -135,7 +141,7 @@ def test_the_page_of_today_shows_what_the_run_itself_took_in(run, inbox: Path) -
 
 
 def test_overlays_of_a_capture_that_came_during_the_run_stay(tmp_path: Path) -> None:
-    """A run that took in nothing new ends after a later one, which wrote the overlay of a newer capture."""
+    """A run that ingested nothing ends after a later run, which wrote the overlay of a newer capture."""
     lake, names = Lake(tmp_path / "lake"), []
     for number in range(3):
         (tmp_path / str(number)).mkdir()
@@ -169,14 +175,17 @@ def test_real_traces(run, inbox: Path) -> None:
     assert made["traces"]["dagster/row_count"] == len(sources)
     assert made["overlay"]["files"] == len(sources)
     evaluated = {(e.asset_key.to_user_string(), e.check_name): e for e in result.get_asset_check_evaluations()}
-    assert evaluated["critical_path_windows", "unique_keys"].passed  # its group's first table
+    assert evaluated["critical_path_windows", "unique_keys"].passed  # the first table of the group
     assert evaluated["rejects", "nothing_rejected"].passed
     assert evaluated["quality", "no_error"].passed
 
 
 @pytest.fixture
 def check(tmp_path: Path) -> Iterator[Callable[[], dict[tuple[str, str], dg.AssetCheckEvaluation]]]:
-    """`check()` evaluates the checks of a few tables on the lake `tmp_path`; Dagster remembers what they found before."""
+    """Return `check()`, which evaluates the checks of a few tables on the lake `tmp_path`.
+
+    Dagster remembers their earlier results.
+    """
     of = ["quality", *(keys_of(table)[0] for table in ("traces", "threads", "launches"))]
     asked = dg.AssetSelection.checks(checks) & dg.AssetSelection.checks_for_assets(*of)
     job = dg.define_asset_job("only_checks", selection=asked)
@@ -202,18 +211,18 @@ def put(lake: Path, rows: dict[str, str], hour: int = 0) -> None:
 
 
 def keys_of(table: str) -> tuple[str, str]:
-    """The check that looks at the keys of a table: that of its group, at the group's first table."""
+    """Return the check of a table's keys, which belongs to the first table of its group."""
     (keys,) = (keys for keys in unique_keys() if table in [name for name, _ in keys.of])
     return keys.of[0][0], "unique_keys"
 
 
 def test_failing_checks_are_shown_as_failed(tmp_path: Path, check) -> None:
-    """A table that holds a key twice and a quality table with an error: both checks fail, the run does not."""
+    """A table with a duplicate key and a quality table with an error both fail their checks, but not the run."""
     twice = "FROM (VALUES ('t', 1), ('t', 1)) AS v(trace_id, thread_id)"
     error = "SELECT 't' AS trace_id, 'cycle' AS check_name, 'error' AS severity, 3 AS n, 'x' AS detail"
     trace = f"SELECT * REPLACE ('t' AS trace_id) FROM ({no_row(load_catalog(), 'traces')})"
     put(tmp_path, {"traces": trace, "threads": twice, "quality": error})
-    for _ in range(2):  # what failed is looked at again
+    for _ in range(2):  # failed checks are evaluated again
         evaluations = check()
         keys = evaluations[keys_of("threads")]
         assert not keys.passed
@@ -225,7 +234,7 @@ def test_failing_checks_are_shown_as_failed(tmp_path: Path, check) -> None:
 
 
 def test_a_finding_about_a_capture_is_gone_with_the_rank_that_came_late(tmp_path: Path) -> None:
-    """The capture is computed again, into another batch, without rows in `capture_quality`."""
+    """The capture is recomputed into another batch, without rows in `capture_quality`."""
     columns = "'c' AS capture_id, 'missing_ranks' AS check_name, 'warning' AS severity, 1 AS n, 'x' AS detail"
     (evaluate,) = (e for spec, e in findings_checks() if spec.asset_key == dg.AssetKey("capture_quality"))
     for hour, passed in ((0, False), (1, True)):
@@ -250,7 +259,7 @@ def test_a_finding_about_a_cut_trace_is_gone_with_the_whole_one(tmp_path: Path) 
 
 
 def test_a_check_of_another_lake_reads_all_rows(tmp_path: Path) -> None:
-    """As after TRACELAKE_LAKE was changed: a DuckLake was read until the id of a batch, a folder until a time."""
+    """This happens after TRACELAKE_LAKE was changed. The position in a DuckLake is a batch id, in a folder a time."""
     keys, span = Keys("steps", [("threads", ["trace_id", "thread_id"])]), Span(frozenset(), "")
 
     def evaluate(name: str, last: dict[str, Any] | None) -> dg.AssetCheckResult:
@@ -269,7 +278,7 @@ def test_a_check_of_another_lake_reads_all_rows(tmp_path: Path) -> None:
         assert not evaluate("double", last).passed
 
 
-@pytest.mark.slow  # 4 s: checks that fail are above and below
+@pytest.mark.slow  # 4 s; failing checks are tested above and below
 def test_a_check_reads_what_is_new_since_it_passed(tmp_path: Path, check) -> None:
     once = "FROM (VALUES ('t', 1), ('t', 2)) AS v(trace_id, event_id)"
     put(tmp_path, {"traces": "SELECT 't' AS trace_id", "launches": once})
@@ -284,7 +293,7 @@ def test_a_check_reads_what_is_new_since_it_passed(tmp_path: Path, check) -> Non
 
 
 def test_a_check_reads_what_was_written_before_it_passed_and_committed_after(tmp_path: Path) -> None:
-    """As a run does that takes long, beside a short one: its tables are renamed into place, and the mark comes last."""
+    """A long run renames its tables into place before the commit marker exists. A short run passes in the meantime."""
     keys, lake, staged = (
         Keys("steps", [("threads", ["trace_id", "thread_id"])]),
         Lake(tmp_path / "lake"),
@@ -310,7 +319,7 @@ def test_a_check_reads_what_was_written_before_it_passed_and_committed_after(tmp
     rename("traces", 0)
     assert evaluate() == (True, 0)
     rename("threads", 1)
-    assert evaluate() == (True, 0)  # it is not committed
+    assert evaluate() == (True, 0)  # the batch is not committed
     rename("traces", 1)
     assert evaluate() == (False, 1)
     lake.take_away(max(lake.batches()), ["threads"])
@@ -323,8 +332,9 @@ def test_a_check_reads_what_was_written_before_it_passed_and_committed_after(tmp
 def test_materialize_all_reports_each_asset_once_and_keeps_the_run(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`tracelake ui` reads the history from there."""
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))  # it sets another one, which ends with the test
+    """`tracelake ui` reads the history from that folder."""
+    # `materialize_all` sets another folder; monkeypatch restores the variable
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     file = write_trace(tmp_path / "rank0.json")
     done: list[str] = []
     assert materialize_all(tmp_path / "lake", [file], done.append)
@@ -336,12 +346,12 @@ def test_materialize_all_reports_each_asset_once_and_keeps_the_run(
 
 
 AFTER = ("step_times", "captures", "capture_ranks", "rank_steps")
-ALONE = ("captures", "capture_ranks")  # they read no table of traces, so either may come first
+ALONE = ("captures", "capture_ranks")  # neither reads a table of traces, so either may come first
 
 
-@pytest.mark.slow  # tests/runs/materialize/test_once.py has it without Dagster
+@pytest.mark.slow  # tests/runs/materialize/test_once.py tests it without Dagster
 def test_a_run_publishes_once(run, inbox: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With tables of traces and of captures, with pictures of both; a run of tables of traces alone; one with nothing new."""
+    """The runs compute tables of traces and of captures, with charts; tables of traces alone; and no new files."""
     times, rewrite = [], publishing._rewrite
     monkeypatch.setattr(publishing, "_rewrite", lambda *args: (times.append(1), rewrite(*args)))
     runs = (("kernels", "span_utilization", *AFTER), 1), (("kernels",), 1), (("kernels", *ALONE), 2)
@@ -352,7 +362,7 @@ def test_a_run_publishes_once(run, inbox: Path, tmp_path: Path, monkeypatch: pyt
         assert len(times) == expected, only
         with duckdb.connect(str(tmp_path / "lake" / "analyst.duckdb"), read_only=True) as con:
             assert con.execute("SELECT count(DISTINCT trace_id) FROM kernels").fetchall() == [(number + 1,)]
-    for expected in (1, 0):  # what the run before left out; nothing
+    for expected in (1, 0):  # the tables that the previous run omitted; then nothing
         times.clear()
         assert run(only=("kernels", *AFTER)).success
         assert len(times) == expected

@@ -1,4 +1,4 @@
-"""The job that runs schedules: on the simulated device, so without a GPU and without torch."""
+"""The job that runs schedules on the simulated device, so without a GPU and without torch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipelines.schedule.plan.plan_file import FOLDER
 from tests.dagster.tiny import write_trace
 
 
-@pytest.mark.slow  # runs as tables: tests/readers/test_schedule_runs.py
+@pytest.mark.slow  # tests/readers/test_schedule_runs.py tests the tables of runs
 def test_schedules_run_and_their_timings_come_back_as_tables(tmp_path: Path) -> None:
     job = definitions(str(tmp_path)).resolve_job_def("schedule_benchmark")
     chosen = {"plans": ["fused_sparse_dist"], "engines": ["serial", "sw"], "device": "simulated", "iterations": 20}
@@ -48,7 +48,7 @@ def test_schedules_run_and_their_timings_come_back_as_tables(tmp_path: Path) -> 
 
 @pytest.mark.slow  # 5 s: a process and an ingestion
 def test_profiler_traces_of_runs_are_ingested_and_are_no_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `trace` writes them, which needs torch: a file in the run's folder."""
+    """The option `trace` writes a profiler trace into the run's folder, but needs torch. A stand-in writes the file."""
 
     def with_trace(
         plan: str, engines: list[str], config: ScheduleConfig, folder: Path
@@ -120,7 +120,7 @@ def test_a_plan_that_hangs_is_stopped(tmp_path: Path) -> None:
 
 
 def test_warnings_of_a_run_are_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also if another plan fails afterward."""
+    """This also works if another plan fails afterward."""
 
     def first_only(plan: str, *_: Any) -> subprocess.CompletedProcess[str]:
         if plan != "mlp":
@@ -140,7 +140,7 @@ def test_warnings_of_a_run_are_in_the_log(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_run_with_a_later_one_in_the_lake_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The question answers with the latest runs: another job may have finished a later one meanwhile."""
+    """The question answers with the latest runs, and another job may have finished a later run in the meantime."""
     monkeypatch.setattr("assets.schedule.rows_of_question", lambda con, name: [{"run_id": "later", "period_ns": 7}])
     with duckdb.connect() as con:
         assert _compared(con, ["later", "mine"]).splitlines() == [
@@ -152,7 +152,7 @@ def test_a_run_with_a_later_one_in_the_lake_is_not_compared(monkeypatch: pytest.
 
 
 def words_of(monkeypatch: pytest.MonkeyPatch, **config: Any) -> list[str]:
-    """The options of each process that a configuration starts, as one text."""
+    """Return the command-line options of each process that a configuration starts, one string per process."""
     commands: list[str] = []
 
     def run(command: list[str], **_: Any) -> subprocess.CompletedProcess:
@@ -172,6 +172,9 @@ def test_engines_are_compared_with_serial_and_run_by_themselves_without_it(monke
     assert words_of(monkeypatch, engines=["sw", "dataflow"], max_depth=7, trace=True, device="cpu") == [
         f"--engine sw {usual} --device cpu --trace",
         f"--engine dataflow {usual} --device cpu --max-depth 7 --trace",
+    ]
+    assert words_of(monkeypatch, jitter_us=200.0, jitter_task="Forward") == [
+        f"--compare serial sw dataflow --rounds 5 {usual.replace('0.0', '200.0')} --jitter-task Forward"
     ]
     assert words_of(monkeypatch, engines=["serial", "sw"], rounds=2, profile=True, max_depth=7) == [
         f"--compare serial sw --rounds 2 {usual} --max-depth 7 --profile"

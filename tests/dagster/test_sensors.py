@@ -1,4 +1,7 @@
-"""New files start one run; files that are known or still being written start none."""
+"""The sensor of the watched folder.
+
+New files start one run, and files that are known or still being written start none.
+"""
 
 import json
 from pathlib import Path
@@ -22,7 +25,7 @@ from tests.dagster.tiny import age, write_trace
 
 @pytest.fixture(autouse=True)
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    """The lake that the sensor looks at."""
+    """Return the lake that the sensor reads."""
     monkeypatch.setenv("TRACELAKE_LAKE", str(tmp_path / "lake"))
     return Lake(tmp_path / "lake")
 
@@ -77,7 +80,7 @@ def test_the_watched_folder_is_observed_when_it_changes(inbox) -> None:
         return [event.metadata["files"].value for event in events if event.asset_key == dg.AssetKey("trace_files")]
 
     assert seen() == [0] and seen() == []
-    write_trace(inbox / "rank0.json")  # not quiet yet, but there
+    write_trace(inbox / "rank0.json")  # not quiet yet, but present
     assert seen() == [1] and seen() == []
 
 
@@ -97,12 +100,12 @@ def test_daily_schedule_asks_for_the_day() -> None:
 
 @dg.job(name="ingest_and_analyse")
 def namesake() -> None:
-    """Of the job that is watched."""
+    """Do nothing, under the name of the watched job."""
 
 
-@pytest.mark.slow  # 3 s; test_for_fleet.py: requests of a run
+@pytest.mark.slow  # 3 s; test_for_fleet.py tests the requests of a run
 def test_daily_reruns_an_earlier_day_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own run is of its day, and the sensor may be off."""
+    """The run of `daily` covers only its own day, and the sensor may be off."""
     from datetime import UTC, datetime
 
     monkeypatch.setattr(sensors, "DAYS", dg.DailyPartitionsDefinition("2026-01-01", timezone="UTC", end_offset=1))
@@ -121,7 +124,7 @@ def test_daily_reruns_an_earlier_day_that_failed(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.slow
 def test_daily_asks_for_little_only_if_the_whole_job_would_find_nothing(inbox, lake) -> None:
-    """Each thing that is left to do makes it the whole job: a file, a rejected one, a failed run, what is not published."""
+    """Pending work makes it the whole job: a new file, a rejected file, a failed run, or unpublished tables."""
     from datetime import UTC, datetime
 
     at = datetime.now(UTC)
@@ -215,7 +218,7 @@ def test_lists_of_old_runs_are_removed(lake) -> None:
 
 
 def test_daily_reads_what_is_new_changed_or_rejected(inbox, lake) -> None:
-    """Not what is in the lake already: reading and hashing the whole folder grows with it."""
+    """It skips files that are in the lake already, because hashing the whole folder takes longer as it grows."""
     from assets.traces import _watched
 
     first, second = write_trace(inbox / "rank0.json"), write_trace(inbox / "rank1.json", 1)
@@ -232,7 +235,7 @@ def test_daily_reads_what_is_new_changed_or_rejected(inbox, lake) -> None:
 def test_a_watched_folder_that_is_away_is_no_empty_one(
     inbox: Path, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As of a disk that is not mounted: `daily` requests the whole job, which fails and names the folder."""
+    """The disk of the folder may not be mounted. `daily` requests the whole job, which fails and names the folder."""
     from assets.engines import FilesConfig, ingest_units
     from assets.traces import _watched
 
@@ -248,4 +251,4 @@ def test_a_watched_folder_that_is_away_is_no_empty_one(
     with pytest.raises(dg.Failure, match=r"TRACELAKE_INBOX=.*/inbox is not a folder on this machine"):
         ingest_units(dg.build_op_context(), FilesConfig(), store)
     monkeypatch.delenv("TRACELAKE_INBOX")
-    assert _watched(lake, store) == []  # files come by other ways
+    assert _watched(lake, store) == []  # files arrive in other ways

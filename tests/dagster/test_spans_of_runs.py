@@ -1,4 +1,4 @@
-"""Which batches a run is about: those of its days, and all of the lake without days."""
+"""The batches that a run covers: those of its days, or the whole lake if the run has no days."""
 
 import dagster as dg
 import pytest

@@ -1,4 +1,4 @@
-"""What the UI shows of the fleet: the page of today, and pictures that say what they are of."""
+"""The fleet in the UI: the page of today, and charts that name their capture."""
 
 import json
 from collections.abc import Callable
@@ -25,7 +25,10 @@ from tests.faces.report.test_pictures import drawn
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """Two captures: in the first one rank is late, in the newest none is; and a file that is no trace."""
+    """Return a lake with two captures and a rejected file.
+
+    In the first capture one rank is late, in the newest no rank is.
+    """
     folder = tmp_path_factory.mktemp("today")
     lake = Lake(folder / "lake")
     for seed, (job, straggler) in enumerate((("late", 1), ("even", None))):
@@ -51,7 +54,7 @@ def test_the_page_of_today(lake: Lake) -> None:
 def test_what_limits_the_newest_captures_stands_on_the_page_and_beside_it(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whose findings: tests/faces/cli/test_limiting_findings.py."""
+    """tests/faces/cli/test_limiting_findings.py tests which captures' findings are shown."""
     missing = LimitingFinding(None, "job late", "missing_ranks", "warning", "a rank is missing")
     for findings, n in (([], 0), ([missing], 1)):
         monkeypatch.setattr("assets.today.findings_of_newest", lambda *_, findings=findings: findings)
@@ -98,11 +101,14 @@ def test_what_limits_the_answer_to_why_stands_beside_it(tmp_path: Path) -> None:
     assert "twice.json" in row and "the GPU computes" in row and "rows of GPU work repeat another one" in row
 
 
-@pytest.mark.slow  # a run; the pictures themselves are in tests/faces/report/test_without_time.py
+@pytest.mark.slow  # a run; tests/faces/report/test_without_time.py tests the charts themselves
 def test_modules_of_recordings_are_drawn_where_they_are_ingested(
     run: Callable[..., dg.ExecuteInProcessResult], tmp_path: Path
 ) -> None:
-    """Of each module one product of 2^31 operations in 4.341 us, which is half of the peak. The first step was a census."""
+    """Each module computes one product of 2^31 operations in 4.341 us, which is half of the peak.
+
+    The first step is a census.
+    """
     for rank in (0, 1):
         recording = Recording(tmp_path / "in", "spans", "r", 1, rank)
         places = [(step, place, name) for step in (0, 7) for place, name in enumerate("abc")]

@@ -1,4 +1,4 @@
-"""`tracelake ui`: who may ask it, and that nothing of it is left when it ends."""
+"""`tracelake ui`: which requests it answers, and that no process of it remains when it ends."""
 
 import asyncio
 import base64
@@ -47,12 +47,12 @@ def scope(method: str = "GET", path: str = "/", query: bytes = b"", kind: str = 
     ("asked", "status"),
     [
         (scope(), None),
-        (scope(host="127.0.0.1:8080"), None),  # as through an ssh tunnel
+        (scope(host="127.0.0.1:8080"), None),  # through an ssh tunnel
         (scope(host="[::1]:3000"), None),
         (scope(host="LOCALHOST"), None),
         (scope(host="evil.example:3000"), 421),
         (scope(host="localhost.evil.example"), 421),
-        (scope(host="evil.example@localhost"), None),  # the host is localhost: no browser sends this
+        (scope(host="evil.example@localhost"), None),  # the host is localhost, and no browser sends this
         (scope(host="-"), 421),
         (scope(host="["), 421),
         (scope(origin="http://localhost:3000"), None),
@@ -139,7 +139,7 @@ def free_port() -> int:
 
 
 def members(marker: str) -> list[int]:
-    """The processes that have the marker in their environment: all that were started below one."""
+    """Return the processes that have the marker in their environment, which descendants inherit."""
     pids = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -185,7 +185,7 @@ class Ui:
             return 0, str(error)
 
     def shake_hands(self, origin: str) -> str:
-        """The first line of the answer to a browser that opens the socket of subscriptions."""
+        """Return the first line of the answer to a browser that opens the socket of subscriptions."""
         key = base64.b64encode(os.urandom(16)).decode()
         lines = [
             "GET /graphql HTTP/1.1",
@@ -238,7 +238,7 @@ _GROUPS = """[...document.querySelectorAll('svg foreignObject')].map(one =>
 
 @pytest.mark.slow  # opens a browser; test_definitions.py checks the groups
 def test_the_lineage_is_on_one_screen(running: Ui) -> None:
-    """As it opens, without any link or selection."""
+    """This is the page as it opens, without any link or selection."""
     with browser() as page:
         page.size(1920, 1080)
         page.open(f"http://127.0.0.1:{running.port}/asset-groups")
@@ -264,7 +264,10 @@ _STARTED += "subprocess.run([sys.executable, '-c', sys.argv[1]])"
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
 @pytest.mark.parametrize("killed", first_of(["itself", "who started it"], 1))
 def test_a_kill_leaves_nothing_running(tmp_path: Path, killed: str) -> None:
-    """Three processes, the second is dagster_project.serve: of the first it looks, of it the system tells the third."""
+    """There are three processes.
+
+    The second, dagster_project.serve, watches the first, and the system signals the third when the second ends.
+    """
     marker = f"TRACELAKE_TEST={tmp_path}"
     first = subprocess.Popen(
         [sys.executable, "-c", _STARTED, _SERVED], cwd=ROOT, env={**os.environ, "TRACELAKE_TEST": str(tmp_path)}
@@ -303,7 +306,7 @@ def parent_of(pid: int) -> int:
 def test_the_tables_of_dagster_are_made_once_and_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The web server and the daemon, which start together, would both make them."""
+    """The web server and the daemon start together, and would both create them."""
     home, seen = tmp_path / "home", list[set[str]]()
 
     def look(*_: object) -> int:
@@ -323,7 +326,7 @@ def _tables(path: Path) -> list[str]:
         return [name for (name,) in con.execute("SELECT name FROM sqlite_master")]
 
 
-@pytest.mark.slow  # 2 s; one that prepares it is above
+@pytest.mark.slow  # 2 s; a single process that prepares the lake is tested above
 def test_two_that_prepare_the_same_lake_do_not_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     with ThreadPoolExecutor(4) as several:
@@ -342,7 +345,7 @@ def test_it_listens_where_it_is_told_to() -> None:
 
 
 def test_one_code_server_loads_the_definitions_for_both(tmp_path: Path) -> None:
-    """Its location keeps its name: what is turned on, sensors and schedules, belongs to it."""
+    """The location keeps its name, because the state of sensors and schedules (on or off) belongs to it."""
     from dagster._core.workspace.load import location_origins_from_yaml_paths
 
     code, *both = commands(3000, tmp_path)

@@ -15,14 +15,17 @@ TINY = [
 
 
 def write_trace(path: Path, shift: int = 0) -> Path:
-    """The tiny trace, moved in time, so that each shift is another content."""
+    """Write the tiny trace, with times moved by `shift` (us), so that each shift has different content.
+
+    Return its path.
+    """
     events = [{**e, "ts": e["ts"] + shift} for e in TINY]
     path.write_text(json.dumps({"schemaVersion": 1, "distributedInfo": {"rank": 0}, "traceEvents": events}))
     return path
 
 
 def age(path: Path, seconds: float = 60) -> Path:
-    """Make a file look as if it had been quiet for some time."""
+    """Set a file's modification time `seconds` back, so that it looks quiet. Return its path."""
     then = path.stat().st_mtime - seconds
     os.utime(path, (then, then))
     return path

@@ -1,4 +1,4 @@
-"""What the tests of clusters have workers do: in a module of its own, for workers import it."""
+"""Work that the tests of clusters give to workers. It is a separate module because workers import it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pipelines.engines.worker_share import take_share
 
 @dataclass(frozen=True)
 class Chore:
-    """A function of units that are words; every attempt leaves a file in the folder."""
+    """A function whose units are words. Every attempt leaves a file in the folder."""
 
     folder: str
 
     def __call__(self, unit: str) -> str:
-        """Returns what the unit's name asks for."""
+        """Do what the unit's suffix requests, such as "a:fails", and return the name in capitals."""
         name, _, how = unit.partition(":")
         attempt = len(list(Path(self.folder).glob(f"{name}.*"))) + 1
         Path(self.folder, f"{name}.{attempt}").touch()
@@ -37,5 +37,5 @@ class Chore:
 
 
 def attempts(folder: Path, name: str) -> int:
-    """How often a unit was begun."""
+    """Return the number of attempts at a unit."""
     return len(list(folder.glob(f"{name}.*")))

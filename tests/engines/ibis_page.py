@@ -10,7 +10,7 @@ from tests.pages import DOCS
 
 
 def busy() -> Callable[[Any], Any]:
-    """Returns the page's function: an Ibis connection → the expression."""
+    """Return the page's function, which maps an Ibis connection to the expression."""
     names: dict[str, Any] = {}
     (code,) = re.findall(r"^```py\n(def busy.*?)^```$", (DOCS / "other-engines.md").read_text(), re.M | re.DOTALL)
     exec(code, names)

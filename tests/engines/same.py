@@ -1,6 +1,6 @@
-"""Whether two connections show the same rows, table by table, both ways; but for what names the run.
+"""Comparison of the rows that two connections show, in both directions, without columns that name the run.
 
-Floats are compared to 12 digits: a mean over ranks depends in its last digit on the order in which they are added up.
+Floats are compared to 12 digits, because the last digit of a mean over ranks depends on the order of addition.
 """
 
 from __future__ import annotations
@@ -9,18 +9,19 @@ import duckdb
 
 from pipelines.models.catalog import load_catalog
 
-# What tells one run from another: batches, times, and the numbers that windows have within what is computed at once.
+# Columns that differ between runs: batches, times, and the numbers of windows, which are unique only within one
+# computation.
 OF_THE_RUN = {"batch_id", "ingested_at", "seen_at", "window_no", "trace_profile_id"}
 
 
 def stored_tables() -> list[str]:
-    """The public tables that hold rows of traces, captures and files: not the rules."""
+    """Return the public tables with rows of traces, captures and files, so without the rules."""
     catalog = load_catalog()
     return [name for name in catalog.public if catalog.models[name].kind != "rules"]
 
 
 def differences(here: duckdb.DuckDBPyConnection, there: duckdb.DuckDBPyConnection) -> tuple[list[str], int, int]:
-    """Returns a line per table that differs, how many tables were compared, and how many rows they have."""
+    """Return a line per table that differs, the number of tables compared, and the number of their rows."""
     wrong, n_tables, n_rows = [], 0, 0
     both = [sorted(set(stored_tables()) & _tables(con)) for con in (here, there)]
     if both[0] != both[1]:

@@ -1,4 +1,4 @@
-"""`--engine` on the command line: what it prints, how it ends."""
+"""`--engine` on the command line: the output and the exit status."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.lake.world import write_trace
 
 @pytest.fixture(autouse=True)
 def few_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Tables may be given: a module that is imported later binds this function.
+    # `tables` is an argument because a module that is imported later binds this function and passes tables.
     kernels = lambda lake, tables=("kernels",), *more, **named: materialize(lake, tables, *more, **named)  # noqa: E731
     monkeypatch.setattr("pipelines.runs.materialize.per_trace.materialize", kernels)
 
@@ -42,12 +42,12 @@ def test_ingest_and_materialize_on_an_engine(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     answer = json.loads(done.stdout)
     assert (answer["units"], answer["failed_units"]) == (1, [])
-    with connect(Lake(lake)) as con:  # published
+    with connect(Lake(lake)) as con:  # the tables are published
         rows = con.execute("SELECT count(*) FROM kernels JOIN capture_ranks USING (trace_id)").fetchall()
     assert rows == [(4,)]
 
 
-@pytest.mark.slow  # force without an engine: tests/runs/materialize
+@pytest.mark.slow  # tests/runs/materialize tests --force without an engine
 def test_force_computes_again_on_an_engine(tmp_path: Path) -> None:
     file, lake = write_trace(tmp_path / "in" / "rank0.json", 1), Lake(tmp_path / "lake")
     ingest([file], lake)
@@ -73,9 +73,9 @@ def test_a_failed_unit_is_told_and_ends_with_1(tmp_path: Path, monkeypatch: pyte
         assert con.execute("SELECT path FROM rejects").fetchall() == [(str(file),)]
 
 
-@pytest.mark.slow  # a failed unit is told above
+@pytest.mark.slow  # a failed unit is tested above
 def test_a_log_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where stderr is no terminal there is no bar; a short run says nothing."""
+    """If stderr is not a terminal, there is no bar. A short run prints nothing."""
     files = [write_trace(tmp_path / "in" / f"rank{n}.json", n) for n in range(2)]
     done = call("ingest", *files, "--lake", tmp_path / "lake", "--engine", "in-process")
     assert done.exit_code == 0 and "units" not in done.stderr
@@ -84,7 +84,7 @@ def test_a_log_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert done.exit_code == 0 and "1 of 1 units" in done.stderr
 
 
-@pytest.mark.slow  # as a unit of files, above
+@pytest.mark.slow  # a unit of files is tested above
 def test_captures_that_fail_are_told_and_end_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.engines.capture_units._compute", lambda how, unit: 1 / 0)
     lake = Lake(tmp_path / "lake")
@@ -139,7 +139,7 @@ def test_a_store_that_cannot_be_opened_is_told_before_anything_is_submitted(tmp_
     assert "ducklake:nowhere:x: not the address of a DuckLake" in " ".join(done.stderr.split())
 
 
-@pytest.mark.slow  # 2 s; prices in a lake are in tests/faces/cli/test_user_tables.py
+@pytest.mark.slow  # 2 s; tests/faces/cli/test_user_tables.py tests prices in a lake
 def test_prices_and_roles_are_given_to_a_lake(tmp_path: Path) -> None:
     lake, prices, roles = tmp_path / "lake", tmp_path / "costs.csv", tmp_path / "who.csv"
     ingest([write_trace(tmp_path / "in" / "rank0.json", 1)], Lake(lake))

@@ -47,4 +47,4 @@ def test_closed_early_it_cancels_the_rest(engine: Engine, tmp_path: Path) -> Non
     assert next(running).unit == "i"
     running.close()  # type: ignore[attr-defined]
     begun = sum(attempts(tmp_path, f"w{n}") for n in range(engine.slots * 3))
-    assert begun <= engine.slots * 2  # the others never began
+    assert begun <= engine.slots * 2  # the other units never began

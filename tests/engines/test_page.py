@@ -1,4 +1,7 @@
-"""docs/engines.md: its ways to run units under anything else make the tables of one process."""
+"""The section of docs/engines.md on running units under any other tool.
+
+Its ways compute the same tables as one process.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,17 @@ PAGE = DOCS / "engines.md"
 
 
 def blocks(kind: str, lake: Path) -> list[str]:
-    """The section's blocks of a language, with a lake and a folder of traces of this test; a process gets one file."""
+    """Return the section's code blocks of a language.
+
+    Their lake and folder of traces are this test's, and a process gets one file.
+    """
     _, section = PAGE.read_text(encoding="utf-8").split("## Under anything else")
     texts = re.findall(rf"^```{kind}\n(.*?)^```$", section.split("\n## ")[0], re.M | re.DOTALL)
     instead = {"/fleet/job42": "job", "/data/lake": str(lake), "-n 40": "-n 1"}
     return [re.sub("|".join(instead), lambda name: instead[name[0]], text) for text in texts]
 
 
-@pytest.mark.slow  # processes of tracelake, each with all models; units in this process: test_work.py
+@pytest.mark.slow  # processes of tracelake, each with all models; test_work.py tests units in this process
 def test_units_under_anything_else_make_the_tables_of_one_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,7 +57,7 @@ def test_units_under_anything_else_make_the_tables_of_one_process(
     _, slurm = blocks("bash", by_slurm.root)
     tasks = [
         subprocess.Popen(["bash", "-e", "-c", slurm], env={**os.environ, "SLURM_ARRAY_TASK_ID": str(number)})
-        for number in (1, 2, 3)  # two files: a task without any is fine
+        for number in (1, 2, 3)  # there are two files: a task without a file is fine
     ]
     assert [task.wait() for task in tasks] == [0] * 3
     materialize_all(by_slurm)

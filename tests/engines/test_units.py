@@ -1,4 +1,4 @@
-"""Files → units: every file once, none too large, the largest first."""
+"""Division of files into units: each file is in one unit, no unit is too large, and the largest are first."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ def test_a_large_trace_beside_a_thousand_small_ones_starts_first() -> None:
     groups = [*made([(1, MIB)] * 500), Group(("large",), 5000 * MIB), *made([(1, MIB)] * 500)]
     units = cut(groups, 4, UNIT_FILES)
     assert units[0].items == ("large",)
-    assert {len(unit.items) for unit in units[1:]} == {40}  # the large one did not cut the row of small ones in two
+    # the large trace does not split the sequence of small traces
+    assert {len(unit.items) for unit in units[1:]} == {40}
 
 
 def test_more_slots_make_smaller_units_but_not_tiny_ones() -> None:

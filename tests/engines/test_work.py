@@ -1,4 +1,4 @@
-"""Units on the engine that is always there: the same tables as by one process, however often units are done."""
+"""Units on the in-process engine. They produce the same tables as one process, however often a unit is done."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.lake.world import write_trace
 
 
 class Twice(InProcess):
-    """An engine that does every unit twice, as one does whose worker died after its commit."""
+    """An engine that does every unit twice, like an engine whose worker died after its commit."""
 
     def submit(self, units: Sequence[Any], work: Callable[[Any], Any]) -> Iterator[Done]:
         for unit in units:
@@ -40,8 +40,9 @@ class Twice(InProcess):
 
 
 class Deadly(InProcess):
-    """An engine whose workers die of a unit with a file of this name; units that were given to it with that one are
-    blamed too, as by a cluster that cannot know better.
+    """An engine whose workers die of a unit with a file of this name.
+
+    Units that were submitted together with it are blamed, too, as by a cluster that cannot tell them apart.
     """
 
     def __init__(self, name: str) -> None:
@@ -57,11 +58,11 @@ class Deadly(InProcess):
 
 @pytest.fixture(scope="module")
 def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A capture of two ranks, a file that is no trace, and a trace twice."""
+    """Write a capture of two ranks, a file that is not a trace, and a trace with a copy."""
     folder = tmp_path_factory.mktemp("traces")
     write_capture(CaptureSpec(seed=1, ranks=2, steps=1, layers=1, ops_per_layer=1), folder / "job1")
     (folder / "job1" / "broken.json").write_text("no trace at all")
-    # With a date: without it, a capture began when it was ingested.
+    # With a date, because a capture without a date begins when it is ingested.
     write_trace(folder / "copies" / "rank0.json", 5, baseTimeNanoseconds=1_700_000_000_000_000_000)
     (folder / "more").mkdir()
     (folder / "more" / "rank0.json").write_bytes((folder / "copies" / "rank0.json").read_bytes())
@@ -74,7 +75,7 @@ def files_of(folder: Path) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def reference(traces: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """The lake that one process makes of them."""
+    """Return the lake that one process computes from `traces`."""
     lake = Lake(tmp_path_factory.mktemp("reference") / "lake")
     ingest(files_of(traces), lake)
     materialize_all(lake)
@@ -83,8 +84,8 @@ def reference(traces: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 @pytest.fixture
 def few_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Units compute one table: what the test is about is elsewhere."""
-    # Tables may be given: a module that is imported later binds this function.
+    """Let units compute only one table, because the tests of this fixture check other things."""
+    # `tables` is an argument because a module that is imported later binds this function and passes tables.
     kernels = lambda lake, tables=("kernels",), *more, **named: materialize(lake, tables, *more, **named)  # noqa: E731
     monkeypatch.setattr("pipelines.runs.materialize.per_trace.materialize", kernels)
 
@@ -95,14 +96,14 @@ def own_scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
     scratch.mkdir()
     monkeypatch.setenv(SCRATCH, str(scratch))
     yield scratch
-    assert list(scratch.iterdir()) == []  # no private lake is left behind
+    assert list(scratch.iterdir()) == []  # no private lake remains
 
 
 def statuses(run: Followed) -> list[tuple[str, str]]:
     return sorted((Path(row.path).name, row.status) for row in run.rows)
 
 
-@pytest.mark.slow  # test_cli.py has files and tables on an engine
+@pytest.mark.slow  # test_cli.py tests files and tables on an engine
 def test_units_done_twice_make_the_tables_of_one_process(
     traces: Path, reference: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,7 +140,7 @@ def test_what_is_there_already_is_not_modelled_again(
     assert statuses(run) == [("rank0.json", "known")] and run.failed == []
 
 
-@pytest.mark.slow  # units that fail are below, halves in test_units.py
+@pytest.mark.slow  # failing units are tested below, halves in test_units.py
 @pytest.mark.usefixtures("few_models")
 def test_only_the_file_that_kills_its_worker_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = [write_trace(tmp_path / "in" / f"rank{n}.json", n) for n in range(5)]
@@ -195,7 +196,7 @@ def test_trouble_with_the_store_fails_the_unit_and_is_tried_again(
         assert con.execute("SELECT path FROM rejects").fetchall() == [(str(file),)]
 
 
-@pytest.mark.slow  # late ranks without an engine: tests/fleet/test_growth.py
+@pytest.mark.slow  # tests/fleet/test_growth.py tests late ranks without an engine
 @pytest.mark.usefixtures("few_models")
 def test_a_capture_is_computed_again_when_a_late_rank_arrives(traces: Path, tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
@@ -207,8 +208,9 @@ def test_a_capture_is_computed_again_when_a_late_rank_arrives(traces: Path, tmp_
         with lake.connect(["captures", "capture_ranks"]) as con:
             assert con.execute("SELECT n_ranks FROM captures").fetchall() == [(n,)]
             assert len(con.execute("SELECT rank FROM capture_ranks").fetchall()) == n
-    more = materialize_on(InProcess(), str(lake.root), ["capture_quality"])  # that nobody asked for before
-    assert (more.n_units, more.failed) == (3, [])  # what it reads of two batches, and the capture's table
+    more = materialize_on(InProcess(), str(lake.root), ["capture_quality"])  # a table that was not requested before
+    # a unit for the inputs of each of two batches, and one for the capture's table
+    assert (more.n_units, more.failed) == (3, [])
     with lake.connect(["capture_quality", "capture_ranks"]) as con:
         assert len(con.execute("SELECT rank FROM capture_ranks").fetchall()) == 2
         con.execute("FROM capture_quality")
@@ -226,7 +228,7 @@ def test_tables_that_are_missing_are_computed_in_the_lake(tmp_path: Path) -> Non
 
 def test_a_worker_has_its_share_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (database.THREADS, database.MEMORY):
-        monkeypatch.setenv(name, "")  # so that what is set is undone
+        monkeypatch.setenv(name, "")  # so that monkeypatch removes the variable that the test sets
         monkeypatch.delenv(name)
     with database.connect() as con:
         assert con.execute("SELECT current_setting('threads')").fetchall() == [(os.cpu_count(),)]
@@ -240,7 +242,7 @@ def test_a_worker_has_its_share_of_the_machine(monkeypatch: pytest.MonkeyPatch) 
     assert database.at_most(2) == "512MiB" and database.threads(3) == 1
     with database.connect() as con:
         assert con.execute("SELECT current_setting('memory_limit')").fetchall() == [("512.0 MiB",)]
-    with database.connect(config={"threads": 2, "memory_limit": "1GB"}) as con:  # what is asked for by name stays
+    with database.connect(config={"threads": 2, "memory_limit": "1GB"}) as con:  # explicit settings are kept
         assert con.execute("SELECT current_setting('threads')").fetchall() == [(2,)]
 
 
@@ -251,8 +253,8 @@ def test_lakes_of_killed_workers_are_removed(own_scratch: Path) -> None:
         (folder / "lake").mkdir(parents=True)
     with private_lake(Setting("anywhere")) as lake:
         assert lake.root.parent.parent == own_scratch
-        assert not dead.exists() and other.exists()  # a process of another host is unknown
-        assert sweep(own_scratch) == []  # this one is alive
+        assert not dead.exists() and other.exists()  # processes of another host cannot be checked
+        assert sweep(own_scratch) == []  # this process is alive
     other.joinpath("lake").rmdir()
     other.rmdir()
 
@@ -282,7 +284,7 @@ def test_no_worker_writes_into_a_folder_of_the_same_name_elsewhere(tmp_path: Pat
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs Linux")
 def test_the_top_folders_of_two_disks_are_not_one_folder() -> None:
-    assert Path("/proc").stat().st_ino == Path("/sys").stat().st_ino  # as of the volumes of two containers
+    assert Path("/proc").stat().st_ino == Path("/sys").stat().st_ino  # as with the volumes of two containers
     assert private_lake_module._home(Path("/proc")) != private_lake_module._home(Path("/sys"))
 
 

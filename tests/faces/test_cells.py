@@ -1,4 +1,4 @@
-"""Invariants of what is shown of an answer: a prefix of it, exact, and announced where it is cut."""
+"""Invariants of displayed rows: they are a prefix of the answer, exact, and a cut is announced."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROWS = st.lists(st.tuples(st.text(max_size=8), st.integers(-(2**127), 2**127)), 
 
 
 class CountedRows:
-    """An answer with these rows, of which it counts those that were read."""
+    """An answer with these rows, which counts the rows that were read."""
 
     columns: tuple[str, ...] = ("text", "number")
     types: tuple[str, ...] = ("VARCHAR", "HUGEINT")
@@ -47,7 +47,7 @@ def test_first_rows_are_a_prefix_and_a_cut_is_announced(rows: list[Any], most: i
     n = len(first.rows)
     assert first.rows == rows[:n] and n <= most
     assert bool(first.cut) == (n < len(rows))
-    assert answer.n_read <= n + min(500, most + 1)  # the rest is not computed
+    assert answer.n_read <= n + min(500, most + 1)  # the other rows are not computed
     sizes = [len(visible(text)) + 8 for text, _ in rows]
     assert n <= 1 or sum(sizes[:n]) <= most_bytes
     if n < len(rows):  # not cut too early
@@ -58,7 +58,10 @@ def test_first_rows_are_a_prefix_and_a_cut_is_announced(rows: list[Any], most: i
     "value", ["range(2500)", "{'a': range(2500)}", "MAP {1: range(2500)}", "repeat(chr(27), 2500)"]
 )
 def test_an_answer_is_cut_by_the_text_that_is_sent(value: str) -> None:
-    """Of each cell up to 10,000 characters are: of a list, a struct and a map, too, and with control characters as written."""
+    """Up to 10,000 characters of each cell are sent.
+
+    This also applies to a list, a struct and a map, with control characters as written.
+    """
     answer = Answer(duckdb.sql(f"SELECT {value} AS v FROM range(200)"), 0)
     first = first_rows(answer, 10_000, 1_000_000, LONGEST)
     assert 90 <= len(first.rows) <= 100
@@ -88,7 +91,7 @@ def test_only_long_texts_are_cut(n: int) -> None:
 def test_every_type_of_duckdb_becomes_json() -> None:
     relation = duckdb.sql("SELECT * FROM test_all_types()")
     kept = []
-    for name in relation.columns:  # what DuckDB itself cannot give to Python is an error of the query
+    for name in relation.columns:  # a value that DuckDB cannot convert to Python is an error of the query
         try:
             kept.append((name, relation.select(f'"{name}"').fetchall()))
         except (ValueError, OverflowError, duckdb.Error):
@@ -99,18 +102,18 @@ def test_every_type_of_duckdb_becomes_json() -> None:
 
 
 def test_what_json_does_not_allow_is_text(capsys: pytest.CaptureFixture[str]) -> None:
-    """Keys of a MAP are of any type, as those of `histogram(started_at)`; a number may be none."""
+    """Keys of a MAP have any type, as in `histogram(started_at)`, and a DOUBLE may be NaN."""
     answer = duckdb.sql("SELECT MAP {DATE '2026-01-02': ['nan'::DOUBLE]} AS days, 0e0 / 0 AS nothing")
     ((days, _),) = answer.fetchall()
     assert shown(days) == Cutter(100).cell(days) == '{"2026-01-02": ["nan"]}'
-    _write_answer(Answer(answer, 0), Format.json, 0, False)  # of `tracelake sql`
+    _write_answer(Answer(answer, 0), Format.json, 0, False)  # as in `tracelake sql`
     assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == [
         {"days": {"2026-01-02": ["nan"]}, "nothing": "nan"}
     ]
 
 
 def test_decimals_are_text_in_json(capsys: pytest.CaptureFixture[str]) -> None:
-    """As docs/sql.md says."""
+    """docs/sql.md specifies this."""
     _write_answer(Answer(duckdb.sql("SELECT 1.5 AS x, 1.5e0 AS y, 100.0 * 2 AS z"), 0), Format.json, 0, False)
     assert json.loads(capsys.readouterr().out) == [{"x": "1.5", "y": 1.5, "z": "200.0"}]
 
@@ -119,7 +122,7 @@ def test_decimals_are_text_in_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_csv_cannot_hold_is_refused_before_anything_is_written(
     value: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By `tracelake sql`, as by a download of the console."""
+    """`tracelake sql` refuses it, and so does a download of the console."""
     query = f"SELECT 1 AS n, {value} AS v"
     with pytest.raises(WrongValue, match=r"CSV cannot hold the column v, .*: convert it"):
         _write_answer(Answer(duckdb.sql(query), 0), Format.csv, 0, False)
@@ -139,7 +142,7 @@ def test_what_parquet_cannot_hold_is_refused_as_well(capsys: pytest.CaptureFixtu
 
 @settings(max_examples=examples(100))
 @given(st.floats(1e-9, 1e15))
-@example(2.25291e06)  # as `ask gaps` had it
+@example(2.25291e06)  # from an answer of `ask gaps`
 def test_a_number_for_people_has_no_exponent_and_six_digits(value: float) -> None:
     text = shown(value)
     assert "e" not in text and float(text.replace(",", "")) == pytest.approx(value, rel=1e-5)
@@ -147,7 +150,7 @@ def test_a_number_for_people_has_no_exponent_and_six_digits(value: float) -> Non
 
 
 def test_text_for_people_and_what_is_a_number() -> None:
-    """One line each; only types of numbers stand on the right, not what holds them."""
+    """Each value is one line. Only numeric types are right-aligned, not types that contain them."""
     values = [None, 0.123456789, 12, "a\nb", ["x", 1], {"k": None}, True]
     assert [shown(value) for value in values] == [
         "NULL",

@@ -24,7 +24,7 @@ from tests.lake.world import write_trace
 
 @pytest.mark.slow  # 4 s
 def test_models_are_ibis_tables(tmp_path: Path) -> None:
-    """Every public table is there; a named one is computed first; a join and a sum are as in SQL."""
+    """Every public table exists, and a named table is computed first. A join and a sum equal those in SQL."""
     lake = Lake(tmp_path / "lake")
     ingest([write_trace(tmp_path / f"rank{rank}.json", rank, distributedInfo={"rank": rank}) for rank in (0, 1)], lake)
     tables = open_tables(lake, "kernels")
@@ -42,9 +42,12 @@ def test_models_are_ibis_tables(tmp_path: Path) -> None:
     assert ranks.count().to_pyarrow().as_py() == 2
 
 
-@pytest.mark.slow  # 3 s; tables are opened in tests/faces/notebook/test_frames.py
+@pytest.mark.slow  # 3 s; tests/faces/notebook/test_frames.py opens tables
 def test_opened_again_it_has_what_was_published_meanwhile(tmp_path: Path) -> None:
-    """Ingestion goes on beside an open backend, which keeps its state; the next one has the new state."""
+    """Ingestion continues while a backend is open.
+
+    The open backend keeps its state, and the next one has the new state.
+    """
     lake = Lake(tmp_path / "lake")
     ingest([write_trace(tmp_path / "rank0.json", 0)], lake)
     before = open_tables(lake.root)
@@ -55,7 +58,7 @@ def test_opened_again_it_has_what_was_published_meanwhile(tmp_path: Path) -> Non
 
 
 def test_a_lake_without_traces_is_refused(tmp_path: Path) -> None:
-    """With what is missing and where; no file is made."""
+    """The message says that traces are missing in this lake. No file is created."""
     with pytest.raises(FileNotFoundError, match="no traces in the lake"):
         open_tables(tmp_path / "lake")
     assert not (tmp_path / "lake").exists()

@@ -1,4 +1,4 @@
-"""The door for what a user names: an id answers as its file does, from the tables that the lake holds, or computed."""
+"""Names of traces from users. An id has the same answer as its file, from tables of the lake, or computed."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ OTHERS = (
     ("critical-path", "--set", "kernel_gap_limit_ns=5000", "--json"),
     ("breakdown", "--profile", "hta", "--json"),
 )
-"""Asked with other switches, or about another window, than what is stored."""
+"""Answers with other switches, or about another window, than the stored tables."""
 
 PRIVATE = (
     "_edges",
@@ -91,7 +91,7 @@ _STEPS = "SELECT window_id FROM stored.critical_path_windows WHERE window_id <> 
 
 @dataclass(frozen=True)
 class Held:
-    """A trace that a lake holds."""
+    """A trace in a lake."""
 
     file: Path
     trace_id: str
@@ -100,7 +100,7 @@ class Held:
 
 @pytest.fixture(scope="module")
 def held(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Held]]:
-    """The small traces in one lake whose tables are up to date."""
+    """Yield the small traces, in one lake whose tables are up to date."""
     yield _held(shared, SMALL, tmp_path_factory.mktemp("subject") / "lake")
 
 
@@ -114,7 +114,7 @@ def _held(shared: Path, names: tuple[str, ...], folder: Path) -> dict[str, Held]
 
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The models that ran, but for rules: these are files of the program."""
+    """Return the list of the models that ran, without rules, which are files of the program."""
     names: list[str] = []
     create = running._create
 
@@ -128,7 +128,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def _both(trace: Held, *words: str) -> None:
-    """Compares what is printed of an id and of its file, which differ in what they call the trace."""
+    """Compare the output about an id with the output about its file. They only differ in the trace's name."""
     name, *options = words
     of_id = tracelake(name, trace.trace_id, *options, "--lake", trace.lake)
     of_file = _of_file(trace.file, words)
@@ -143,7 +143,7 @@ def _of_file(file: Path, words: tuple[str, ...]) -> CompletedProcess[str]:
 
 
 def _comparable(text: str, trace: Held) -> str:
-    """What was printed; a table is as wide as its title, in which the trace is named."""
+    """Return a comparable output. A table is as wide as its title, which names the trace, so widths are removed."""
     return re.sub(
         r"[ \n━─]+",
         " ",
@@ -168,7 +168,7 @@ def test_an_id_answers_as_its_file_does(held: dict[str, Held], words: tuple[str,
     _both(held[SMALL[0]], *words)
 
 
-@pytest.mark.slow  # the test above asks the same of the first, in half of the ways
+@pytest.mark.slow  # the test above uses the first trace, in half of the ways
 @pytest.mark.parametrize("name", SMALL)
 def test_however_it_is_asked(held: dict[str, Held], name: str) -> None:
     _all(held[name], COMMANDS if name == SMALL[0] else COMMANDS[1::2])
@@ -180,7 +180,7 @@ def test_ids_of_more_traces_do_too(shared: Path, tmp_path: Path, name: str) -> N
     _all(_held(shared, (name,), tmp_path / "lake")[name], COMMANDS[1::2])
 
 
-@pytest.mark.slow  # test_an_id_answers_as_its_file_does
+@pytest.mark.slow  # test_an_id_answers_as_its_file_does compares the answers
 @pytest.mark.parametrize("words", first_of(((words,) for words in OTHERS), 1), ids=" ".join)
 def test_what_is_not_stored_is_computed(held: dict[str, Held], ran: list[str], words: tuple[str, ...]) -> None:
     trace = held[SMALL[0]]
@@ -190,7 +190,7 @@ def test_what_is_not_stored_is_computed(held: dict[str, Held], ran: list[str], w
 
 
 def test_no_model_runs_for_what_is_stored(held: dict[str, Held], ran: list[str]) -> None:
-    """But for two that count edges and nodes."""
+    """Only two models run, which count edges and nodes."""
     for trace in [*held.values()][: None if SLOW else 1]:
         for words in COMMANDS[:7] if SLOW else COMMANDS[1:7:2]:
             tracelake(words[0], trace.trace_id, *words[1:], "--lake", trace.lake)
@@ -215,9 +215,12 @@ def test_whether_waits_are_recorded_is_told_by_what_is_stored(held: dict[str, He
     assert "_stated_windows" not in ran
 
 
-@pytest.mark.slow  # 2 s: the answers are compared above
+@pytest.mark.slow  # 2 s; the answers are compared above
 def test_private_tables_are_made_from_what_is_stored(held: dict[str, Held]) -> None:
-    """Edges and the path in numbers, as the models make them; also where only edges are stored, as a capture's path needs them."""
+    """Edges and the path in numbers equal those of the models.
+
+    For a capture's path only edges are stored, and these suffice.
+    """
     catalog = load_catalog()
     for trace in held.values():
         request, made = WindowRequest(trace.trace_id), []
@@ -232,9 +235,9 @@ def test_private_tables_are_made_from_what_is_stored(held: dict[str, Held]) -> N
         assert made[0] == made[1] == made[2]
 
 
-@pytest.mark.slow  # 3 s: the answers are compared above
+@pytest.mark.slow  # 3 s; the answers are compared above
 def test_files_of_a_path_are_those_of_the_traces_file(held: dict[str, Held], tmp_path: Path) -> None:
-    """Edges, and a saved path with its graph, which restores to the same answer."""
+    """The files are the edges, and a saved path with its graph, which restores to the same answer."""
     for trace in held.values():
         made = {}
         for what, where in ((trace.trace_id, "id"), (trace.file, "file")):
@@ -246,9 +249,9 @@ def test_files_of_a_path_are_those_of_the_traces_file(held: dict[str, Held], tmp
         assert made["id"] == made["file"]
 
 
-@pytest.mark.slow  # drawn of a file and of stored tables in the tests of the overlay
+@pytest.mark.slow  # the tests of the overlay draw it from a file and from stored tables
 def test_the_overlay_is_that_of_the_traces_file(held: dict[str, Held], tmp_path: Path) -> None:
-    """With all edges and with counters, which are drawn from stored tables, too."""
+    """It has all edges and counters, which are drawn from stored tables, too."""
     trace = held[SMALL[0]]
     for options in (("--all-edges",), ("--only-critical", "--annotation", _steps(trace)[0])):
         drawn = []
@@ -262,7 +265,7 @@ def test_the_overlay_is_that_of_the_traces_file(held: dict[str, Held], tmp_path:
 def test_a_table_that_is_not_up_to_date_is_computed(
     held: dict[str, Held], monkeypatch: pytest.MonkeyPatch, ran: list[str], broken: str
 ) -> None:
-    """By an older model, taken away, without a trace on which its model failed, or damaged."""
+    """The table is of an older model, missing, damaged, or without a trace on which its model failed."""
     trace = held[SMALL[0]]
     with kept(trace.lake.parent) as lake:
         _make_old(lake, trace, monkeypatch, broken)
@@ -293,7 +296,7 @@ def _make_old(lake: Lake, trace: Held, monkeypatch: pytest.MonkeyPatch, broken: 
         file.write_bytes(file.read_bytes()[:-100])
 
 
-@pytest.mark.slow  # what is not stored is computed, above
+@pytest.mark.slow  # tables that are not stored are computed, see above
 def test_a_lake_without_tables_answers(shared: Path, tmp_path: Path) -> None:
     file = shared / "traces" / f"{SMALL[0]}.json.gz"
     (row,) = ingest([file], Lake(tmp_path / "lake")).rows

@@ -1,4 +1,4 @@
-"""What would help, in words."""
+"""The sentences about what would help."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a comparison says of real traces, counted from their JSON."""
+"""Numbers of a comparison of real traces, counted from their JSON."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def traces_in(shared: Path) -> list[Path]:
 
 
 def launches_of(events: list[dict[str, Any]]) -> dict[Any, dict[str, Any]]:
-    """The calls by what links them to their work."""
+    """Return the launch calls by the correlation id that links them to their work."""
     return {e["args"]["correlation"]: e for e in events if cat(e) in CPU and "correlation" in e.get("args", {})}
 
 
 def from_before(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """GPU work without a launch that starts before all work of its stream that has one: it was launched before the trace."""
+    """Return GPU work from before the trace: it has no launch, and precedes all work with a launch on its stream."""
     launches, first = launches_of(events), {}
     work = [e for e in events if cat(e) in GPU]
     streams = [(e["pid"], e["tid"]) for e in work]
@@ -63,14 +63,16 @@ RULED = Path(__file__).parents[2] / "sql" / "rules" / "operators" / "op_kinds.cs
 
 
 def modelled() -> dict[str, bool]:
-    """Operators with a formula, and whether they own what is launched below them."""
+    """Return the operators with a formula, and whether they own the work that is launched below them."""
     lines = [line for line in RULED.read_text().splitlines() if not line.startswith("#")]
     return {row["op"]: row["owns_below"] == "true" for row in csv.DictReader(lines)}
 
 
 def launched_by_hand(path: Path, first_step: int | None) -> dict[str, list[float]]:
-    """Count and us of GPU work by its operator: of those around the launch the outermost that owns all below it, else
-    the innermost with a formula, else the innermost. In one step, or in the whole trace.
+    """Return count and us of GPU work by its operator, in one step or in the whole trace.
+
+    The operator is the outermost operator around the launch that owns all below it, else the innermost with a formula,
+    else the innermost.
     """
     events = [e for e in json_of(path) if e.get("ph") == "X" and "dur" in e]
     window = (-float("inf"), float("inf"))
@@ -105,7 +107,7 @@ def launched_by_hand(path: Path, first_step: int | None) -> dict[str, list[float
 
 
 def kernels_of_the_first_step(path: Path) -> dict[str, list[float]]:
-    """Count and us by name in the first step, by the launch, from the JSON."""
+    """Return count and us of the GPU work that was launched in the first step, by name, from the JSON."""
     events = [e for e in json_of(path) if e.get("ph") == "X"]
     steps = [e for e in events if e["name"].startswith("ProfilerStep#") and cat(e) == "user_annotation"]
     first = min(steps, key=lambda e: e["ts"])

@@ -1,4 +1,4 @@
-"""Traces for comparisons: small ones that can be worked out on paper, and real ones that are modelled once."""
+"""Traces for comparisons: small traces that can be worked out on paper, and real traces that are modelled once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BEFORE = [
     kernel("gemm", 20, 30, 1),
     x("cpu_op", "aten::add", 40, 5, **{"Input Dims": [[4]], "Input type": ["float"]}),
     call("cudaLaunchKernel", 41, 2, 2),
-    kernel("add", 120, 4, 2),  # it runs after its step, and belongs to its launch's
+    kernel("add", 120, 4, 2),  # it runs after its step, but belongs to the step of its launch
     x("user_annotation", "ProfilerStep#8", 100, 100),
     x("cpu_op", "aten::mm", 110, 50, **MM),
 ]
@@ -75,17 +75,20 @@ class World:
 
 
 GPU_BY = [by for by in BY if by != CAUSE]
-"""What divides GPU time; causes divide all time."""
+"""The values of --by that divide GPU time. Causes divide all time."""
 
 
 def times(rows: Iterable[Difference]) -> dict[str, tuple[float, float, str]]:
-    """Times in us and change, by name, with shapes behind it."""
+    """Return times in us and the change, by name, with shapes after the name."""
     rows_by_name = {f"{row.name} {row.input_dims or ''}".strip(): row for row in rows}
     return {name: (row.control_ns / 1e3, row.test_ns / 1e3, row.change) for name, row in rows_by_name.items()}
 
 
 def run_of(*kernels: float, host: float = 0, rank: int = 0) -> list[dict]:
-    """Steps with one matrix product each, of these lengths in us; the third has host time more."""
+    """Return steps with one matrix product each, of these lengths in us.
+
+    The third step takes `host` us longer on the host.
+    """
     events, at = [], 0.0
     for number, us in enumerate(kernels):
         length = 100 + (host if number == 2 else 0)
@@ -125,7 +128,10 @@ def _launched(name: str, us: float) -> list[dict]:
 
 
 def _of_kinds() -> list[dict]:
-    """A kernel of each of KINDS, of 1, 2, … us, and the first of them once more, of 100 us, launched by an operator."""
+    """Return kernels of 1, 2, … us, one of each of KINDS, and another of the first kind.
+
+    The last kernel takes 100 us and is launched by an operator.
+    """
     under = [
         x("cpu_op", "aten::add", 900, 9),
         call("cudaLaunchKernel", 901, 1, 99),
@@ -135,7 +141,10 @@ def _of_kinds() -> list[dict]:
 
 
 def _overlapping() -> list[dict]:
-    """Two steps, the second begun before the first ends, with kernels of 1 and 2 us in the first, and one of 4 us."""
+    """Return two steps, of which the second begins before the first ends.
+
+    The first has kernels of 1 and 2 us, the second one of 4 us.
+    """
     steps = [x("user_annotation", f"ProfilerStep#{n}", 90 * n, 100) for n in (0, 1)]
     launched = {1: 10, 2: 95, 4: 120}
     work = [(call("cudaLaunchKernel", at, 1, us), kernel("k", at + 6, us, us)) for us, at in launched.items()]
@@ -176,7 +185,7 @@ SMALL: dict[str, list[list[dict]]] = {
         run_of(50, 50, 50, 50, host=40),
     ],
 }
-"""What tests compare, by a name for each of them."""
+"""The traces that tests compare, by a name for each group."""
 
 
 @cache
@@ -185,7 +194,10 @@ def _all_small() -> World:
 
 
 def small(name: str = "pair") -> World:
-    """The traces of SMALL with this name, modelled with all others at once: that costs what one of them does."""
+    """Return the traces of SMALL with this name.
+
+    All of SMALL are modelled together, which costs as much as one of them.
+    """
     part, first = copy(_all_small()), 0
     for other, traces in SMALL.items():
         if other == name:

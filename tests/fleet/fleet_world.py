@@ -1,4 +1,4 @@
-"""Captures of two ranks with known times: every number of `capture_metrics` can be worked out on paper."""
+"""Captures of two ranks with known times. Every number of `capture_metrics` can be worked out on paper."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ BASE_NS = 1_790_000_000 * 10**9
 
 
 def rank_trace(rank: int, steps_us: list[int], compute_us: int, late_us: int, world_size: int = 2) -> dict[str, Any]:
-    """Steps one after the other; in each a gemm of `compute_us` at 10, then an AllReduce of 100 + what is waited.
+    """Return a trace of consecutive steps.
 
-    `late_us`: how much later than the other rank this one comes to the AllReduce; negative: how long it waits.
+    Each has a gemm of `compute_us` at 10 us, then an AllReduce of 100 us plus its wait.
+
+    `late_us`: how much later than the other rank this rank comes to the AllReduce. If negative, it waits that long.
     """
     events, start = [], 1000
     for number, length in enumerate(steps_us):
@@ -45,7 +47,10 @@ def write_capture(
     late_us: int = 50,
     ranks: tuple[int, ...] = (0, 1),
 ) -> Path:
-    """A capture of that day; rank 1 is `late_us` late to every AllReduce, so rank 0 waits as long."""
+    """Write a capture of that day, and return its folder.
+
+    Rank 1 is `late_us` late to every AllReduce, so rank 0 waits as long.
+    """
     folder.mkdir(parents=True)
     for rank in ranks:
         trace = rank_trace(rank, steps_us, compute_us, late_us if rank else -late_us)

@@ -1,4 +1,4 @@
-"""Lanes of simulated ranks with a known truth, and lanes of real traces read without any of the project's code."""
+"""Lanes of simulated ranks with known waits, and lanes of real traces read without the project's code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ US = 1_000
 
 
 def real_lanes(folder: Path, names: list[str]) -> list[RankLane]:
-    """The NCCL kernels of trace files, ordered by (start, position), a lane a file. The clock counts microseconds."""
+    """Return the NCCL kernels of trace files, sorted by (start, position), one lane per file.
+
+    The clock counts microseconds.
+    """
     lanes = []
     for rank, name in enumerate(names):
         events = json.loads(gzip.decompress((folder / name).read_bytes()))["traceEvents"]
@@ -41,7 +44,7 @@ def _kind(name: str) -> str:
 def simulated(
     n_ranks: int = 4, n: int = 40, offsets_ns: tuple[int, ...] = (), noise_ns: float = 2_000, seed: int = 1
 ) -> tuple[list[RankLane], np.ndarray]:
-    """Ranks that arrive at random and leave together but for noise; also the waits, (ranks, n) ns."""
+    """Return lanes of ranks that arrive at random and leave together except for noise, and the waits, (ranks, n) ns."""
     draw = np.random.default_rng(seed)
     turn = np.cumsum(draw.integers(5_000_000, 9_000_000, n))
     arrive = turn + draw.integers(0, 3_000_000, (n_ranks, n))
@@ -57,34 +60,34 @@ def simulated(
 
 
 def cut(lane: RankLane, chosen: slice | np.ndarray) -> RankLane:
-    """Some of a rank's kernels."""
+    """Return some of a rank's kernels."""
     return RankLane(lane.rank, lane.kinds[chosen], lane.start_ns[chosen], lane.end_ns[chosen])
 
 
 def without(lane: RankLane, place: int) -> RankLane:
-    """A lane that lacks one kernel."""
+    """Return a lane without the kernel at index `place`."""
     return cut(lane, np.delete(np.arange(len(lane)), place))
 
 
 def moved(lane: RankLane, start_ns: np.ndarray | int, end_ns: np.ndarray | int) -> RankLane:
-    """A lane with something added to its times."""
+    """Return a lane whose times are shifted."""
     return RankLane(lane.rank, lane.kinds, lane.start_ns + start_ns, lane.end_ns + end_ns)
 
 
 def fitted(lanes: list[RankLane], n_steps: int = 1) -> tuple[LaneMatch, ClockFit | None]:
-    """Match and fit; no fit where the match is refused."""
+    """Return the match and the clock fit, which is None if the match is refused."""
     match = match_lane(lanes)
     return match, None if match.refused else fit_clocks(instances(lanes, match), n_steps)
 
 
 def instances(lanes: list[RankLane], match: LaneMatch) -> Instances:
-    """The matched times; every collective lets nobody leave early."""
+    """Return the matched times. No rank may leave any collective early."""
     start = np.stack([lane.start_ns[row] for lane, row in zip(lanes, match.index, strict=True)])
     end = np.stack([lane.end_ns[row] for lane, row in zip(lanes, match.index, strict=True)])
     return Instances(start, end, np.ones(start.shape, bool), np.ones(start.shape[1], bool))
 
 
 def refusal(lanes: list[RankLane]) -> str | None:
-    """Why lanes are refused, by matching or by their clocks."""
+    """Return why lanes are refused, by matching or by their clocks, or None if they are not."""
     match, fit = fitted(lanes)
     return match.refused or ((match.doubt or fit.refused) if fit and fit.refused else None)

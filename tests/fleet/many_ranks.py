@@ -1,6 +1,7 @@
-"""A capture of many ranks in nested groups, with a straggler on one rank of one node and clocks that are off.
+"""A capture of many ranks in nested groups, with a straggler on one rank of one node, and clocks that differ.
 
-`python -m tests.fleet.many_ranks LAKE` computes the capture tables of a lake and prints the peak of its memory.
+`python -m tests.fleet.many_ranks LAKE` computes the capture tables of a lake and prints the peak of its memory in
+bytes.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from pipelines.runs.materialize.per_capture import materialize_captures
 from pipelines.synthetic import Capture, CaptureSpec, write_capture
 
 SHAPES = {8: (2, 2), 32: (4, 2), 64: (8, 2), 256: (8, 4), 1000: (8, 5)}
-"""By number of ranks: of a tensor-parallel group, and stages of the pipeline."""
+"""For each number of ranks the size of a tensor-parallel group, and the number of pipeline stages."""
 SKEW_NS = 2_000_000
 
 
 def many_ranks(folder: Path, ranks: int, **changes: Any) -> Capture:
-    """Write the capture; its straggler is in the middle of a node behind the first half of the ranks."""
+    """Write the capture, and return it. Its straggler is in the middle of a node after the first half of the ranks."""
     tensor, pipeline = SHAPES[ranks]
     draw = Random(ranks)
     spec: dict[str, Any] = {
@@ -43,13 +44,13 @@ def many_ranks(folder: Path, ranks: int, **changes: Any) -> Capture:
 
 
 def peak_bytes() -> int:
-    """Returns the peak of this process's memory: ru_maxrss would begin with what its parent held."""
+    """Return the peak of this process's memory, in bytes. ru_maxrss would start at its parent's memory."""
     status = Path("/proc/self/status").read_text().splitlines()
     return 1024 * int(next(line.split()[1] for line in status if line.startswith("VmHWM")))
 
 
 def main() -> None:
-    """Compute all capture tables, and say what that held in memory."""
+    """Compute all capture tables, and print the peak of memory."""
     materialize_captures(Lake(sys.argv[1]), load_catalog().of_captures)
     print(peak_bytes())
 

@@ -1,4 +1,4 @@
-"""Bounds of clocks over a job's collectives, against all chains of ranks tried one by one."""
+"""Bounds of clocks from a job's collectives, compared with a search over all chains of ranks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.effort import examples
 
 
 def floyd_warshall(instances: Instances) -> np.ndarray:
-    """The upper bound of o_a - o_b at [a, b]."""
+    """Return the upper bound of o_a - o_b at [a, b]."""
     n = len(instances.present)
     limit = [[0.0 if a == b else np.inf for b in range(n)] for a in range(n)]
     for i in np.flatnonzero(instances.bounded):
@@ -43,7 +43,7 @@ def test_the_same_as_all_pairs_of_ranks(n_ranks: int, n: int, seed: int, noise: 
     entries = Entries.of(instances)
     low, high, contradiction = bounds_of(entries, entries.start_ns.astype(float), entries.end_ns.astype(float), bounded)
     expected = floyd_warshall(instances)
-    # Bounds that contradict each other have no shortest chain: only that they do is the same in any order.
+    # Contradictory bounds have no shortest chain. Only the existence of a contradiction is independent of the order.
     assert (contradiction > 0) == (np.diag(expected).min() < 0)
     if contradiction:
         return

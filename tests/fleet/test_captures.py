@@ -1,4 +1,4 @@
-"""Which traces make a capture, which take no part and why."""
+"""Grouping of traces into captures: which traces make a capture, and which are left out, and why."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def test_a_trace_that_does_not_tell_its_rank() -> None:
 def test_a_file_that_lost_its_clock_takes_no_whole_file_s_place_and_no_capture_s_time() -> None:
     now = 1_700_000_000_000_000_000
     whole = [trace(f"r{rank}", rank, now + rank) for rank in range(4)]
-    cut = trace("cut", 0, 10**12, n_events=99)  # of a longer run, for all we know
+    cut = trace("cut", 0, 10**12, n_events=99)  # it may be from a longer run
     (capture,) = find_captures([cut, *whole])
     assert members(capture) == {"cut": "rank_twice", **{rank_trace.trace_id: None for rank_trace in whole}}
-    (capture,) = find_captures([replace(cut, rank=0), *whole[1:]])  # nothing else for its rank: it is used
+    (capture,) = find_captures([replace(cut, rank=0), *whole[1:]])  # it is the only trace of its rank, so it is used
     assert set(members(capture).values()) == {None}
     assert (_capture(capture)["capture_start_ns"], _capture(capture)["n_ranks"]) == (now + 1, 4)
     later = [
@@ -72,7 +72,7 @@ def test_a_file_that_lost_its_clock_takes_no_whole_file_s_place_and_no_capture_s
         )
         for rank_trace in whole
     ]
-    captures = find_captures([*whole, *later, cut])  # of which of the two is not known
+    captures = find_captures([*whole, *later, cut])  # it is unknown to which of the two it belongs
     assert sorted(len(capture.members) for capture in captures) == [1, 4, 4]
 
 
@@ -87,7 +87,7 @@ def test_an_inbox_of_several_captures_of_a_job() -> None:
 
 def test_windows_back_to_back_are_told_apart_by_their_ranks() -> None:
     near = [trace(f"{n}{rank}", rank, 100 * n + 3 * rank) for n in range(2) for rank in range(4)]
-    captures = find_captures(near)  # the first window of rank 3 ends after the second of rank 0 begins
+    captures = find_captures(near)  # the first window of rank 3 ends after the second window of rank 0 begins
     assert sorted(sorted(members(capture)) for capture in captures) == [
         ["00", "01", "02", "03"],
         ["10", "11", "12", "13"],
@@ -102,7 +102,7 @@ def test_ids_stay_when_late_ranks_come_in_any_order() -> None:
     for n in range(1, len(traces) + 1):
         for capture in find_captures(traces[:n]):
             for trace_id in members(capture):
-                if n > 12:  # every capture has ranks that tell it from the others
+                if n > 12:  # every capture has ranks that distinguish it from the others
                     assert seen.setdefault(trace_id, capture.capture_id) == capture.capture_id
     assert len(set(seen.values())) == 4
 
@@ -114,7 +114,7 @@ def test_no_later_capture_takes_over_the_id_of_a_removed_one() -> None:
     (left,) = find_captures(day1, removed={"g": ("0", "00")})
     assert left == later
     assert [capture.capture_id for capture in find_captures(day1, removed={"h": ("0", "00")})] == ["g"]
-    # A removed trace that was not the first: the capture that has the first keeps the id.
+    # If a removed trace was not the first, the capture with the first trace keeps the id.
     assert first in find_captures([*day0, day1[0]], removed={"g": ("1", "11")})
     again = [replace(rank_trace, batch_id="2") for rank_trace in day0]
     captures = find_captures([*day1, *again], removed={"g": ("0", "00")})
@@ -158,7 +158,7 @@ def test_a_role_for_any_job_and_the_same_for_one_count_once() -> None:
 
 
 def test_traces_without_times_that_share_a_folder() -> None:
-    """A trace without timed events begins before everything; it is the first there is as well as any other."""
+    """A trace without timed events begins before everything, and may even be the first trace."""
     nothing = {"trace_start_ns": None, "trace_end_ns": None, "n_events": 0}
     captures = find_captures([trace("a", 0), trace("empty", None, **nothing), trace("bare", None, **nothing)])
     assert sorted(name for capture in captures for name in members(capture)) == ["a", "bare", "empty"]
@@ -166,7 +166,7 @@ def test_traces_without_times_that_share_a_folder() -> None:
 
 
 def test_any_world_size_that_a_file_says() -> None:
-    """Missing ranks are not counted one by one: a file may say that there are 2^62."""
+    """Missing ranks are not enumerated, because a file may claim 2^62 ranks."""
     (capture,) = find_captures([trace("a", 0, world_size=2**62)])
     assert kinds(capture) == [("missing_ranks", 2**62 - 1)]
     assert capture.findings[0].detail.endswith(
@@ -177,7 +177,7 @@ def test_any_world_size_that_a_file_says() -> None:
 
 
 def test_another_job_in_the_folder_changes_the_content_of_a_capture() -> None:
-    """Its finding would not be written otherwise, because a capture of the same content is not computed again."""
+    """A capture with the same content is not recomputed, so its finding would not be written."""
     alone, other = trace("a", 0), replace(trace("x", 1), job="b", group_id="h")
     before, after = find_captures([alone]), find_captures([alone, other])
     assert before[0].content != after[0].content

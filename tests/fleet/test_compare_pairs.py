@@ -1,4 +1,4 @@
-"""How long a step takes, of programs that were recorded twice on an H100, against what the program itself measured."""
+"""Lengths of steps of programs that were recorded twice on an H100, compared with the programs' own measurements."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.fleet.compare_world import World
 from tests.harness import connect_all
 
 POINTS = 4
-"""By so many percent of the control's step may a change be wrong."""
+"""Tolerance of a change, in percentage points of the control's step."""
 NAMES = (
     *("big_products", "checkpointing", "empty_cache", "garbage", "host_preprocessing", "item_each_micro"),
     *("launch_bound", "pageable_copies", "recompiles", "side_stream_binds", "slow_loader", "slow_optimizer"),
@@ -40,7 +40,7 @@ def pairs(shared: Path) -> Path:
 
 
 def truth_of(pairs: Path, name: str) -> tuple[float, float]:
-    """Nanoseconds that a step took with the profiler, unchanged and changed."""
+    """Return the nanoseconds that a step takes with the profiler, unchanged and changed."""
     of = json.loads((pairs / "truth.json").read_text())["programs"][name]
     return of["A"]["traced_step_s"] * 1e9, of["B"]["traced_step_s"] * 1e9
 
@@ -52,13 +52,13 @@ def percent(control: float, test: float) -> float:
 @pytest.mark.slow  # 3 s
 @pytest.mark.parametrize("name", NAMES)
 def test_change_of_the_length(pairs: Path, name: str) -> None:
-    """And a limit is kept by what became faster alone; made pairs are in test_compare_verdict.py."""
+    """Only the slower direction exceeds a limit. test_compare_verdict.py tests hand-written pairs."""
     world = World([pairs / f"{name}.{variant}.json.gz" for variant in "AB"])
     a, b = world.traces
     truth = truth_of(pairs, name)
     step_lengths = lengths(choose([a], [b]).pairs)
     assert percent(*step_lengths) == pytest.approx(percent(*truth), abs=POINTS)
-    for trace, of_program in zip((a, b), truth, strict=True):  # which includes the call that closes the recording
+    for trace, of_program in zip((a, b), truth, strict=True):  # the truth includes the call that closes the recording
         mean = sum(window.duration_ns for window in trace.steps) / len(trace.steps)
         assert mean == pytest.approx(of_program, rel=0.01, abs=100_000)
     assert judge(world.compare(a, b), 5).is_fine
@@ -79,7 +79,8 @@ def test_on_the_command_line(pairs: Path) -> None:
     assert percent(*(window["duration_ns"] for window in windows)) == pytest.approx(percent(*truth), abs=1)
     for window, of_program in zip(windows, truth, strict=True):
         assert window["duration_ns"] == pytest.approx(of_program, rel=0.01)
-        assert window["host_ns"] < 0.06 * window["duration_ns"]  # the host has launched all while the first step runs
+        # the host has launched everything while the first step runs
+        assert window["host_ns"] < 0.06 * window["duration_ns"]
     assert "instead of 5.59 ms (+95.1 %" in run(*sides[::-1], "--fail-on", "5%", code=3)
 
 
@@ -103,7 +104,11 @@ def test_trends_and_questions(pairs: Path, tmp_path: Path) -> None:
 
 
 def windows_of_steps(path: Path) -> list[tuple[Any, ...]]:
-    """Of a trace: the sum of its steps' lengths, that of the path through all of them, and how late the first step begins."""
+    """Return for a trace the lengths of its steps and of the path through all steps.
+
+    They are the sum of the steps' lengths, the path's length, the first step's start after the path's start, and
+    whether the step numbers are consecutive.
+    """
     con, (trace_id,) = connect_all([path])
     with con:
         ((n_steps,),) = con.execute(
@@ -122,7 +127,7 @@ def windows_of_steps(path: Path) -> list[tuple[Any, ...]]:
 
 @pytest.mark.slow
 def test_steps_of_all_traces_add_up_to_the_path(shared: Path, pairs: Path) -> None:
-    """The lengths of steps add up to the path's window, less what work from before the first step holds that up."""
+    """The lengths of steps add up to the path's window, minus the delay by work from before the first step."""
     paths = [path for path in (*pairs.glob("*.A.json.gz"), *traces_in(shared)) if path.stat().st_size < LARGE]
     lengths_by_path = {path: rows[0] for path in paths if (rows := windows_of_steps(path))}
     assert len(lengths_by_path) > 20

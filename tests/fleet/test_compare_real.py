@@ -1,4 +1,4 @@
-"""Comparisons of real traces: properties of any, and their numbers counted from the JSON and by TraceLens."""
+"""Comparisons of real traces: invariants, and numbers checked against the JSON and TraceLens."""
 
 from __future__ import annotations
 
@@ -35,12 +35,15 @@ SINGLE = ("h100_qwen", "mi300_qwen")
 
 @pytest.fixture(scope="module")
 def world_of() -> Callable[..., World]:
-    """The world of some files, modelled once however many tests look at it."""
+    """Return a function that returns the world of some files, which is modelled once for all tests."""
     return cache(lambda *paths: World(paths))
 
 
 def assert_adds_up(shared: Path, paths: list[Path]) -> None:
-    """Each with the next, as a whole: by anything, all rows together are all GPU time."""
+    """Compare each trace with the next as a whole.
+
+    All rows together must be all GPU time, whatever they are grouped by.
+    """
     world = World(paths)
     expected = [all_gpu_us(path) for path in paths]
     assert sum(us > 0 for us in expected) > len(paths) // 2
@@ -52,7 +55,7 @@ def assert_adds_up(shared: Path, paths: list[Path]) -> None:
 
 
 def of_each_kind(shared: Path) -> list[Path]:
-    """Of the ranks of a capture the first, of equal content one; none of more than 2 MB, packed."""
+    """Return the first rank of each capture, and one file per content, all of at most 2 MB compressed."""
     first = {path.parent: path for path in reversed(traces_in(shared)) if path.parent.parent.name == "ranks"}
     return [
         path
@@ -61,13 +64,13 @@ def of_each_kind(shared: Path) -> list[Path]:
     ]
 
 
-@pytest.mark.slow  # of one pair each operator is counted below
+@pytest.mark.slow  # the operators of one pair are counted below
 @pytest.mark.parametrize("is_large", [False, True])
 def test_rows_add_up_to_all_gpu_time(shared: Path, is_large: bool) -> None:
     assert_adds_up(shared, [path for path in of_each_kind(shared) if (path.stat().st_size >= LARGE) == is_large])
 
 
-@pytest.mark.slow  # the rows of made traces are in test_compare_rows.py
+@pytest.mark.slow  # test_compare_rows.py tests the rows of hand-written traces
 def test_a_trace_against_itself_and_the_other_way_round(shared: Path, world_of: Callable[..., World]) -> None:
     folder = shared / "traces" / "ranks" / "sampled_128"
     world = world_of(folder / "rank0.json.gz", folder / "rank1.json.gz")
@@ -87,9 +90,9 @@ def test_a_trace_against_itself_and_the_other_way_round(shared: Path, world_of: 
             assert back[key].change == opposite.get(row.change, row.change)
 
 
-@pytest.mark.slow  # 2 s: a whole is counted from its JSON below
+@pytest.mark.slow  # 2 s; a whole trace is counted from its JSON below
 def test_parts_add_up_to_the_whole(shared: Path) -> None:
-    """Ranks, and pairs of steps, of a comparison of captures."""
+    """The parts are the ranks and the pairs of steps of a comparison of captures."""
     paths = [
         shared / "traces" / "ranks" / name / f"{rank}.json.gz"
         for name in ("torchrec_4", "torchrec_unequal")
@@ -110,7 +113,7 @@ def test_parts_add_up_to_the_whole(shared: Path) -> None:
             sum((step_pair.gpu.control_ns, step_pair.gpu.test_ns)[side] for step_pair in comparison.pairs)
             == whole[side]
         )
-    for step_pair in comparison.pairs:  # alone, it has the same rows in long
+    for step_pair in comparison.pairs:  # compared alone, a pair has the same rows
         rows = compare_pairs(world.con, [step_pair.pair], "operator").whole.rows
         assert totals(rows) == step_pair.gpu[:2]
         assert (rows[0].name, rows[0].diff_ns) == (step_pair.gpu.changed_name, step_pair.gpu.changed_ns)
@@ -118,9 +121,9 @@ def test_parts_add_up_to_the_whole(shared: Path) -> None:
         assert step_pair.gpu.grown_name in {row.name for row in rows if row.diff_ns == step_pair.gpu.grown_ns}
 
 
-@pytest.mark.slow  # 2 s: what runs in a step is counted from its JSON below
+@pytest.mark.slow  # 2 s; the work of a step is counted from its JSON below
 def test_windows_measured_from_their_json(shared: Path, world_of: Callable[..., World]) -> None:
-    """How long the steps take, and how long the GPU does nothing in them."""
+    """The windows have the lengths of the steps, and the time in which the GPU is idle."""
     paths = [shared / "traces" / "single" / f"{name}.json.gz" for name in SINGLE]
     world = world_of(*paths)
     for path, trace in zip(paths, world.traces, strict=True):
@@ -190,7 +193,10 @@ def test_kernels_of_a_step_counted_from_their_json(
 
 @pytest.mark.slow  # 5 s
 def test_operators_and_shapes_are_tracelens_s(shared: Path, world_of: Callable[..., World]) -> None:
-    """What TraceLens says of an H100 and an MI300 that run the same model: each row, to the hundredth of a microsecond."""
+    """TraceLens has rows of an H100 and an MI300 that run the same model.
+
+    Each row matches to a hundredth of a microsecond.
+    """
     world = world_of(*(shared / "traces" / "single" / f"{name}.json.gz" for name in SINGLE))
     golden = [json.loads((shared / "golden" / "modelling" / f"flops__{name}.json").read_text()) for name in SINGLE]
     ours: list[Counter[Any]] = [Counter(), Counter()]
@@ -214,7 +220,7 @@ def test_operators_and_shapes_are_tracelens_s(shared: Path, world_of: Callable[.
 
 @pytest.mark.parametrize("name", first_of(["h100_qwen", "mi300_qwen", "a100_cuda_graphs_rank0_of_16"], 1))
 def test_operators_are_those_of_the_saved_question(shared: Path, world_of: Callable[..., World], name: str) -> None:
-    """`ask gpu-operators`: the same sums, also of what replays of graphs ran."""
+    """`ask gpu-operators` has the same sums, also for the work of graph replays."""
     names = SINGLE if name in SINGLE else (name,)
     world = world_of(*(shared / "traces" / "single" / f"{stem}.json.gz" for stem in names))
     only = world.traces[names.index(name)]

@@ -1,4 +1,4 @@
-"""The rows of a comparison, by hand: what meets, what is added, and what is the same."""
+"""The rows of a comparison, computed by hand: which work is paired, added or unchanged."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_kernels_of_two_vendors_meet_at_their_operator() -> None:
     assert times(small().compare(before, after, "module").whole.rows) == {"(no module)": (34, 45.5, "increased")}
 
 
-@pytest.mark.slow  # tests/fleet/test_compare_real.py
+@pytest.mark.slow  # tests/fleet/test_compare_real.py tests real traces
 def test_counts_and_the_order_of_rows() -> None:
     rows = small().compare(small().traces[0], small().traces[1]).whole.rows
     assert [(row.name, row.control_n, row.test_n, row.diff_n, row.diff_ns) for row in rows] == [
@@ -67,7 +67,7 @@ def test_counts_and_the_order_of_rows() -> None:
 def test_own_time_on_the_host() -> None:
     host_times = times(small().compare(small().traces[0], small().traces[1]).whole.host)
     assert host_times == {
-        "ProfilerStep": (75, 69, "decreased"),  # 100 less the operators inside
+        "ProfilerStep": (75, 69, "decreased"),  # 100 minus the operators inside
         "aten::mm": (17, 25 - 3 + 6 - 3, "increased"),
         "aten::add": (3, 0, "deleted"),
         "cudaLaunchKernel": (5, 6, "increased"),
@@ -81,7 +81,7 @@ def test_python_functions_own_their_time_where_annotations_outlast_the_function_
 
 
 def test_unchanged_is_of_time() -> None:
-    """Within 1 % of the longer side, whatever the counts are."""
+    """A time is unchanged if it differs by at most 1 % of the longer side, whatever the counts are."""
     world = small("longer")
     a, b, c, twice = world.traces
     changes = [world.compare(a, other).whole.rows[0].change for other in (b, c, twice)]
@@ -89,10 +89,11 @@ def test_unchanged_is_of_time() -> None:
 
 
 def test_kinds_of_kernels_without_operator() -> None:
-    """By their names, the first rule that fits."""
+    """The first rule that matches the kernel's name decides."""
     world = small("kinds")
     (only,) = world.traces
-    expected: Counter[str] = Counter({"communication": 100})  # that it is, whatever operator launched it
+    # communication in any case, even if an operator launched it
+    expected: Counter[str] = Counter({"communication": 100})
     for n, kind in enumerate(KINDS.values()):
         expected[kind] += n + 1
     times_by_kind = times(world.compare(only, only, "category").whole.rows)
@@ -112,12 +113,13 @@ def test_operators_are_usual_where_most_of_the_time_has_one() -> None:
     assert usual_by([[before], [after]]) == "operator"
     assert (
         usual_by([[before], [host]]) == usual_by([[host], [host]]) == "operator"
-    )  # without GPU work nothing speaks against it
+    )  # without GPU work there is no reason for another choice
     known = small("without_operator").traces
-    assert [usual_by([[trace]]) for trace in known] == ["operator", "kernel"]  # 34 us of the others have an operator
+    # 34 us of the other traces have an operator
+    assert [usual_by([[trace]]) for trace in known] == ["operator", "kernel"]
 
 
-@pytest.mark.slow  # 2 s: whose a replay is, is in tests/modelling/test_graph_owners.py
+@pytest.mark.slow  # 2 s; tests/modelling/test_graph_owners.py tests which operator a replay belongs to
 def test_graph_replays_count_for_the_operator_that_was_captured() -> None:
     from tests.modelling.test_graph_owners import ADD, MM as CAPTURED, calls, replay  # noqa: I001
 
@@ -130,7 +132,7 @@ def test_graph_replays_count_for_the_operator_that_was_captured() -> None:
 
 
 def nanoseconds(answer: Any) -> Iterator[tuple[str, Any]]:
-    """All values in an answer whose keys end in _ns."""
+    """Yield all values in an answer whose keys end in _ns."""
     entries = answer.items() if isinstance(answer, dict) else enumerate(answer) if isinstance(answer, list) else ()
     for key, value in entries:
         if str(key).endswith("_ns"):
@@ -139,7 +141,7 @@ def nanoseconds(answer: Any) -> Iterator[tuple[str, Any]]:
 
 
 def test_times_in_json_are_whole_nanoseconds() -> None:
-    """Means and medians, too."""
+    """Means and medians are whole, too."""
     parts, pairs = [], []
     for rank in (0, 1):
         windows = [Window("t", step, 0, 0, ns, 9, 0, host_ns=ns - 50) for step, ns in enumerate((101, 102, 103, 105))]

@@ -1,4 +1,4 @@
-"""What is said of a comparison: the sentence, what doubts it, and whether it is slower than allowed."""
+"""The verdict of a comparison: its sentence, its caveats, and whether the test is slower than allowed."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_verdict_without_gpu_work() -> None:
 
 
 def test_ranks_without_gpu_work() -> None:
-    # Beside ranks with GPU work, too.
+    # This also applies next to ranks with GPU work.
     world = small("hosts")
     ranked = [replace(trace, rank=n % 2) for n, trace in enumerate(world.traces)]
     comparison = world.compare(ranked[:2], ranked[2:])
@@ -127,7 +127,7 @@ def test_without_gpu_work_communication_is_the_hosts() -> None:
 
 
 def test_what_is_little_beside_the_window_is_unchanged_only_if_it_is() -> None:
-    """GPU work of a thousandth of the window falls to a third: that is not unchanged."""
+    """GPU work of a thousandth of the window falls to a third, which is not unchanged."""
 
     def said(gpu_ns: int, host_ns: int) -> str:
         part = Part([Pair("", None, *[Window("t", None, 0, 0, 100_000_000, None, 0)] * 2)])
@@ -201,7 +201,7 @@ def test_every_step_is_judged() -> None:
     assert broken.sentence.endswith("the mean +1.5 %, more than 5.9 %; grew most: aten::mm +3.0 us")
     assert judge(world.compare(base, one_slow, steps=2), 0).is_fine
     assert not judge(world.compare(base, all_slow), 3.9).is_fine and judge(world.compare(base, all_slow), 4).is_fine
-    # GPU work is the same; the step is longer for what the host does.
+    # GPU work is the same. The step is longer because of the host.
     longer = judge(world.compare(base, host), 30)
     assert "the length of step 2 went from 100.0 us to 140.0 us, +40.0 %" in longer.sentence
     assert longer.sentence.endswith("grew most: on the host enumerate(DataLoader) +40.0 us")
@@ -211,7 +211,8 @@ def test_every_step_is_judged() -> None:
     ]
     said = judge(replace(world.compare(base, host), pairs=caused), 30).sentence
     assert said.endswith("grew most: data loading +40.0 us; on the host enumerate(DataLoader) +40.0 us")
-    # GPU work that grows in a step that became shorter has made nothing slower; by 1 % a step is unchanged.
+    # If GPU work grows in a step that became shorter, nothing became slower. A step that is 1 % shorter counts as
+    # unchanged.
     for shorter, is_fine in ((98_999, True), (99_000, False)):
         comparison = world.compare(base, all_slow)
         test = [
@@ -219,15 +220,15 @@ def test_every_step_is_judged() -> None:
             for step_pair in comparison.pairs
         ]
         assert judge(replace(comparison, pairs=test), 3.9).is_fine == is_fine
-    # What may be warm-up on one side is judged in the mean alone.
+    # A step that may be warm-up on one side is only judged in the mean.
     comparison = world.compare(base, one_slow)
     *others, slow = comparison.pairs
     unsure = replace(slow, pair=replace(slow.pair, test=replace(slow.pair.test, warm_up_times=2.5)))
     assert "the worst of 3; the mean +1.5 %" in judge(replace(comparison, pairs=[*others, unsure]), 5.9).sentence
     assert judge(replace(comparison, pairs=[*others, unsure]), 1.5).is_fine
     assert not judge(replace(comparison, pairs=[*others, unsure]), 1.49).is_fine
-    assert not judge(replace(comparison, pairs=[unsure]), 5.9).is_fine  # there is nothing else
-    # How long a trace is says how long it was recorded.
+    assert not judge(replace(comparison, pairs=[unsure]), 5.9).is_fine  # there is no other step
+    # The length of a whole trace depends on how long it was recorded.
     whole = judge(world.compare(base, host, steps="all"), 0)
     assert whole.is_fine
     assert whole.sentence.endswith("; at most 0 % allowed; the length is not judged, because these are whole traces")
@@ -249,7 +250,7 @@ def stepped(
     host: str = "",
     warm_up_times: float | None = None,
 ) -> OnePair:
-    """A step of both sides, with the host's name that grew as much as the step did."""
+    """Return a step of both sides. The time of the host's event `host` grew as much as the step did."""
     control, test = (Window("t", step, 0, 0, ns, 0, 0) for step, ns in zip(numbers, lengths, strict=True))
     pair = Pair("", None, control, replace(test, warm_up_times=warm_up_times))
     work = Short(*gpu, None, 0, "kernel", gpu[1] - gpu[0])
@@ -261,19 +262,19 @@ def compared(*pairs: OnePair) -> Comparison:
 
 
 def test_gpu_time_that_grows_by_little_of_its_step_is_judged_in_the_mean() -> None:
-    """A step without GPU work has half a microsecond of it: that is no growth without end."""
+    """A step that gets a microsecond of GPU work, and had none, has not grown infinitely."""
     usual = [stepped((step, step)) for step in range(1, 6)]
     for test_ns, is_fine in ((1_000, True), (1_001, False)):  # 1 % of the step
         idle = stepped(gpu=(0, test_ns))
         assert judge(compared(idle, *usual), 1000).is_fine == is_fine, test_ns
-    # In the mean, and where there is only one step, it counts.
+    # It counts in the mean, and if there is only one step.
     little = [stepped((step, step), gpu=(1_000, 1_900)) for step in range(5)]
     for pairs in (little, little[:1]):
         assert not judge(compared(*pairs), 89).is_fine and judge(compared(*pairs), 90).is_fine
 
 
 def test_what_grew_most_is_blamed_if_only_the_mean_is_too_long() -> None:
-    """A step that may be warm-up counts in the mean alone, and makes it longer."""
+    """A step that may be warm-up only counts in the mean, and makes it longer."""
     slow = stepped((0, 0), (100_000, 300_000), host="load", warm_up_times=3)
     same = [stepped((step, step), host="forward") for step in range(1, 6)]
     assert judge(compared(slow, *same), 5).sentence.endswith(
@@ -302,7 +303,10 @@ def test_windows_of_a_pair_are_named() -> None:
 
 
 def test_a_trace_without_gpu_work_has_not_become_faster() -> None:
-    """It was recorded without. A step without GPU work, of a trace with GPU work, has."""
+    """A trace without GPU work did not record any.
+
+    A step without GPU work in a trace with GPU work did become faster.
+    """
     before, _, on_host = small().traces
     for steps in ("all", 7):
         unmeasured = judge(small().compare(before, on_host, steps=steps), 5)

@@ -1,4 +1,4 @@
-"""Which steps and ranks of two sides are compared with each other."""
+"""The steps and ranks of two sides that are compared with each other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from pipelines.fleet.trends.compared_windows import choose, traces_of
 from pipelines.fleet.trends.comparison import CompareError, Trace, Window
 
 WARM = 50
-"""Longer steps (us) are warm-up here; which are is told by step_lengths (tests/sql/gpu/test_step_lengths.py)."""
+"""Steps longer than this (us) are warm-up in these tests.
+
+tests/sql/gpu/test_step_lengths.py tests how step_lengths decides.
+"""
 
 
 def steps_of(*lengths: float, first: int = 0) -> tuple[Window, ...]:
@@ -40,7 +43,8 @@ def test_all_steps_that_both_sides_have() -> None:
         [(5, 5), (6, 6)],
         ["control: step 4 without counterpart", "test: step 7 without counterpart"],
     )
-    # What is warm-up on both sides is left out; what is a little slower on one side alone is a difference.
+    # Steps that are warm-up on both sides are left out. A step that is slightly slower on one side only is a
+    # difference.
     slow_start = trace(70, 9, 9, first=4)
     assert numbers(slow_start, trace(60, 9, 9, first=4)) == ([(5, 5), (6, 6)], ["both: step 4 left out as warm-up"])
     every = [(4, 4), (5, 5), (6, 6)]
@@ -52,7 +56,7 @@ def test_all_steps_that_both_sides_have() -> None:
         ["both: step 4 left out as warm-up", "control: step 5 compared, though it may be warm-up"],
     )
     assert numbers(trace(9, 9, 9, first=4), trace(73, 9, 9, first=4))[1] == ["both: step 4 left out as warm-up"]
-    # Other numbers: the first steady one with the first steady one.
+    # With other numbers the first steady steps of both sides are paired.
     assert numbers(slow_start, trace(9, 9, 9, first=20)) == (
         [(5, 20), (6, 21)],
         ["control: step 4 left out as warm-up", "test: step 22 without counterpart"],
@@ -66,7 +70,10 @@ def test_all_steps_that_both_sides_have() -> None:
 
 
 def test_few_numbers_in_common_are_chance() -> None:
-    """One program twice, with another number of skipped steps: a last step must not meet the other side's warm-up."""
+    """One program ran twice and skipped another number of steps.
+
+    A last step must not be compared with the other side's warm-up.
+    """
     warm = (60, 9, 9, 9, 9, 9, 9, 9)
     assert numbers(trace(*warm), trace(*warm, first=7)) == (
         [(step, step + 7) for step in range(1, 8)],
@@ -127,7 +134,7 @@ def test_a_step_counts_where_all_ranks_have_it() -> None:
         every,
         ["control: step 0 without counterpart", f"both: step 0 {elsewhere}"],
     )
-    # What may be warm-up is not said of what is left out.
+    # The note about possible warm-up is not made for steps that are left out.
     assert of_ranks([warm, warm], [usual, warm]) == (every, ["both: step 0 left out as warm-up"])
     # Other numbers on both sides.
     later = trace(9, 9, 9, first=20)
@@ -139,7 +146,7 @@ def test_a_step_counts_where_all_ranks_have_it() -> None:
         [(where, step, step + 19) for where in ("rank 0", "rank 1") for step in (1, 2)],
         ["control: step 0 left out as warm-up", "test: step 22 without counterpart"],
     )
-    # No step on all ranks.
+    # No step is on all ranks.
     far = trace(9, 9, first=30)
     assert of_ranks([usual, far], [usual, far]) == (
         [("rank 0", 0, 0), ("rank 0", 1, 1), ("rank 0", 2, 2), ("rank 1", 30, 30), ("rank 1", 31, 31)],
@@ -155,7 +162,7 @@ def test_rank_by_rank() -> None:
         ["control: rank 0 without counterpart", "test: rank 3 without counterpart"],
     )
     assert places(a[1:2], b) == ([("", "a1", "b1")], ["test: rank 2, rank 3 without counterpart"])
-    # No rank in common, or none known: in their order.
+    # Without common or known ranks, the ranks are paired in their order.
     assert places(a[:1], b)[0] == [("", "a0", "b1")]
     unknown = [replace(ranked, rank=None, file=f"process {n}") for n, ranked in enumerate(a)]
     assert places(unknown, b)[0] == [

@@ -1,4 +1,4 @@
-"""What took a rank's GPU time: painted microsecond by microsecond, and real captures against the reference."""
+"""Causes of a rank's GPU time, compared with a computation per microsecond and with the reference."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ Owners = list[tuple[int, int, str]]
 
 
 def losses_and_owners(traces: list[tuple[list[dict], dict[int, int]]]) -> Iterator[tuple[dict[str, int], Owners]]:
-    """Of each, a capture by itself, of one rank: gpu_time_by_cause, in us by cause, and who owns the idle time in idle_causes:
-    start, end, cause. Beside a trace: event_id of a kernel → us that it waits.
+    """Yield the us of each cause in gpu_time_by_cause, and the idle intervals, for each trace as a capture.
+
+    An interval of idle_causes is (start, end, cause). Each trace comes with the wait in us of its collective kernels,
+    by event_id.
     """
     con, trace_ids = connect_all(trace for trace, _ in traces)
     run_models(con, load_catalog(), ["merged_intervals", "kernels"])
@@ -81,12 +83,15 @@ AGAIN = [
 
 @cache
 def by_hand() -> list[dict[str, int]]:
-    """Of WAITS, whose AllReduce waits for 30 us, and of AGAIN; the models run once."""
+    """Return the losses of WAITS, whose AllReduce waits for 30 us, and of AGAIN. The models run once."""
     return [losses for losses, _ in losses_and_owners([(WAITS, {4: 30}), (AGAIN, {})])]
 
 
 def test_by_hand() -> None:
-    """Launched at 5, gemm 10 to 20; nothing until 42, AllReduce 50 to 90 with 30 of waiting, a gemm beside it from 70."""
+    """The gemm is launched at 5 and runs from 10 to 20. The AllReduce is launched at 42 and runs from 50 to 90.
+
+    It waits for 30 of these. Another gemm runs from 70.
+    """
     assert by_hand()[0] == {
         "idle_host": 10
         + 22
@@ -94,7 +99,7 @@ def test_by_hand() -> None:
         + 5
         + 12,  # 0 to 10, 20 to 42, 44 to 50, 90 to 95, 98 to 110: the end waits for the host
         "launch_overhead": 2,  # 42 to 44
-        "compute": 10 + 5,  # 10 to 20, and 80 to 85 beside the transfer
+        "compute": 10 + 5,  # 10 to 20, and 80 to 85 during the transfer
         "straggler_wait": 30,  # 50 to 80
         "hidden": 10,  # 70 to 80: the gemm ran
         "exposed_communication": 5,  # 85 to 90
@@ -103,13 +108,16 @@ def test_by_hand() -> None:
 
 
 def test_recomputation_by_hand() -> None:
-    """Forward in a module at 10; in the backward the module runs again, 110 to 140, the last 10 of it beside the backward's work."""
+    """A module runs forward at 10.
+
+    During backward it runs again from 110 to 140, of which the last 10 overlap the backward's work.
+    """
     losses = by_hand()[1]
     assert (losses["compute"], losses["recompute"]) == (20 + 60, 20)
 
 
 def painted(trace: list[dict], waits: dict[int, int], owners: Owners) -> dict[str, int]:
-    """The same, microsecond by microsecond."""
+    """Compute the same sums per microsecond."""
     kinds = {
         **dict.fromkeys(("launching", "gpu_waiting"), "launch_overhead"),
         "earlier_work": "not_in_trace",
@@ -140,7 +148,10 @@ def painted(trace: list[dict], waits: dict[int, int], owners: Owners) -> dict[st
 
 
 def random_trace(seed: int) -> tuple[list[dict], dict[int, int]]:
-    """Three streams, some launches missing, some after their kernel; and by event how long a collective waits."""
+    """Return a trace of three streams, and the wait of each collective by event.
+
+    Some launches are missing, and some are after their kernel.
+    """
     rng = random.Random(seed)
     trace, waits, free = [op("start", 0, 3)], {}, {7: 5, 8: 5, 9: 5}
     for number in range(1, 25):
@@ -157,7 +168,7 @@ def random_trace(seed: int) -> tuple[list[dict], dict[int, int]]:
 
 @pytest.mark.slow
 def test_random_traces_painted() -> None:
-    """The causes tile the whole trace."""
+    """The causes cover the whole trace without overlap."""
     traces = [random_trace(seed) for seed in range(12)]
     for (trace, waits), (ours, owners) in zip(traces, losses_and_owners(traces), strict=True):
         assert ours == painted(trace, waits, owners)
@@ -189,7 +200,10 @@ def test_real_captures_add_up_and_their_waiting_is_the_references(
 
 @pytest.mark.slow
 def test_recomputation_of_a_real_trace(shared: Path, tmp_path: Path) -> None:
-    """The reference has 615 kernels of 4,209.958 us that run again; some of that time other kernels compute, too."""
+    """The reference has 615 kernels of 4,209.958 us that run again.
+
+    During some of that time other kernels compute, too.
+    """
     lake = Lake(tmp_path / "lake")
     ingest([shared / "traces" / "single" / "mi300_rccl_metadata.json.gz"], lake)
     con = open_analyst(lake.root, tables_read("SELECT * FROM capture_costs"))
@@ -197,9 +211,12 @@ def test_recomputation_of_a_real_trace(shared: Path, tmp_path: Path) -> None:
     assert 0.9 * 4_209_958 < costs["recompute"] <= 4_209_958
 
 
-@pytest.mark.slow  # 2 s: prices of a lake are in runs/store/test_user_tables.py
+@pytest.mark.slow  # 2 s; runs/store/test_user_tables.py tests prices of a lake
 def test_prices(tmp_path: Path) -> None:
-    """A trace of 1 s on two ranks at 36 an hour costs 0.02; a job without a price has none, and still its causes."""
+    """A trace of 1 s on two ranks at 36 per hour costs 0.02.
+
+    A job without a price has no cost, but still its causes.
+    """
     lake = Lake(tmp_path / "lake")
     for job in ("train", "free"):
         ingest([write_capture(tmp_path / job, 1 if job == "train" else 2, [200_000] * 5)], lake, job)

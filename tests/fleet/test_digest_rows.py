@@ -1,4 +1,4 @@
-"""What a digest keeps of a table: the largest rows, and the sums of the others."""
+"""The part of a table that a digest keeps: the largest rows, and the sums of the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers beside pictures and tables of ranks: long times on a scale, and lists of steps."""
+"""Numbers next to charts and tables of ranks: long times on a scale, and lists of steps."""
 
 from __future__ import annotations
 

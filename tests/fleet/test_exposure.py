@@ -1,5 +1,6 @@
-"""Waiting for another rank is neither work nor communication: efficiency and exposure of ranks beside a straggler (PRB-20 to
-PRB-22)."""
+"""Efficiency and exposure of ranks that wait for a straggler (PRB-20 to PRB-22).
+
+Waiting is neither work nor communication."""
 
 from __future__ import annotations
 
@@ -24,8 +25,10 @@ STEP, TRANSFER, COMPUTE, BEFORE = 1000, 100, 100, 20
 
 
 def rank_trace(late: int, steps: int) -> dict[str, Any]:
-    """Steps of 1000 us. The rank sleeps `late` us, then computes for 100; 20 us into that its AllReduce begins, and ends
-    when the one that is 700 us late has had its 100 us. Gaps between steps differ, so that collectives can be matched."""
+    """Return a trace of steps of 1000 us. The rank sleeps `late` us, then computes for 100 us.
+
+    After 20 us of computing its AllReduce begins. It ends 100 us after that of the rank that is 700 us late has begun.
+    Gaps between steps differ, so that collectives can be matched."""
     events: list[dict[str, Any]] = []
     for number in range(steps):
         start, ids = number * STEP + 37 * number**2, 10 * number + 1
@@ -42,7 +45,7 @@ def rank_trace(late: int, steps: int) -> dict[str, Any]:
 
 
 def written(folder: Path, steps: int) -> list[Path]:
-    """Rank 1 sleeps 700 us in every step, and rank 0 waits as long in its AllReduce."""
+    """Write two ranks. Rank 1 sleeps 700 us in every step, and rank 0 waits as long in its AllReduce."""
     folder.mkdir(parents=True, exist_ok=True)
     for rank, late in ((0, 0), (1, 700)):
         (folder / f"rank{rank}.json").write_text(json.dumps(rank_trace(late, steps)))
@@ -51,13 +54,16 @@ def written(folder: Path, steps: int) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def slow(tmp_path_factory: pytest.TempPathFactory) -> Capture:
-    """Two ranks, whose second computes four times as long."""
+    """Return a capture of two ranks, of which the second computes four times as long."""
     spec = CaptureSpec(ranks=2, steps=4, straggler=1, straggler_slowdown=4.0, seed=3)
     return write_capture(spec, tmp_path_factory.mktemp("slow"))
 
 
 def asking(folder: Path, files: dict[str, list[Path]]) -> Rows:
-    """Columns of step_exposure e and step_pipeline p of a job, by step and rank: of one lake with all jobs."""
+    """Return a function that returns columns of step_exposure (e) and step_pipeline (p) of a job, by step and rank.
+
+    One lake has all jobs.
+    """
     lake = Lake(folder / "lake")
     for job, paths in files.items():
         ingest(paths, lake, job=job)
@@ -94,7 +100,7 @@ def test_who_waits_and_who_is_waited_for_have_the_same_efficiency_and_exposure(r
         "e.wait_ns, e.exposed_wait_ns, e.n_communication, e.n_matched, p.communication_ns, p.exposed_communication_percent",
     )
     same = (0.1, COMPUTE * us, 0.1, TRANSFER * us, BEFORE * us, 20)
-    # Measured on one rank alone, nothing hides 720 of the 800 us in the collective.
+    # Measured on one rank alone, 720 of the 800 us in the collective are not hidden.
     waits = (0, *same, 700 * us, 700 * us, 1, 1, 800 * us, 90)
     late = (1, *same, 0, 0, 1, 1, TRANSFER * us, 20)
     assert table == [pytest.approx(row) for _ in range(6) for row in (waits, late)]
@@ -102,7 +108,7 @@ def test_who_waits_and_who_is_waited_for_have_the_same_efficiency_and_exposure(r
 
 @pytest.mark.slow(together="exposure")  # 5 s for their lake
 def test_exposure_without_waiting_is_not_told_where_no_rank_is_matched(more_rows: Rows) -> None:
-    """Fewer than five collectives are not matched: then nobody knows what was waiting."""
+    """Fewer than five collectives are not matched, so the waiting is unknown."""
     columns = "e.n_communication, e.n_matched, e.transfer_ns, e.wait_ns, e.exposed_transfer_percent, e.exposure_ratio, e.efficiency"
     assert more_rows("short", columns) == [(1, 0, None, None, None, None, 0.1)] * 6
 
@@ -115,19 +121,22 @@ def test_beside_a_slow_rank_the_others_do_not_read_as_busy(more_rows: Rows, slow
     )
     for (rank, efficiency, exposed, measured, *_), straggler in zip(table[::2], table[1::2], strict=True):
         assert (rank, straggler[0]) == (0, 1)
-        assert efficiency < 0.35 < 0.8 < straggler[1]  # it computes a quarter of what the straggler does
+        assert efficiency < 0.35 < 0.8 < straggler[1]  # it computes a quarter of the straggler's time
         assert exposed < 60 < 90 < measured
         assert exposed == pytest.approx(straggler[2], abs=20)
         assert straggler[2] == pytest.approx(straggler[3])
     for rank in range(2):
         waited = sum(row[4] for row in table if row[0] == rank)
         assert waited == pytest.approx(slow.ranks[rank].truth.collective_wait_ns, rel=0.02, abs=20_000)
-    assert [row[5] for row in table] == [row[6] for row in table]  # nothing of the communication is lost
+    assert [row[5] for row in table] == [row[6] for row in table]  # no communication is lost
 
 
 @pytest.mark.slow
 def test_torchrec_s_waiting_ranks_read_as_its_straggler(shared: Path, tmp_path: Path) -> None:
-    """Rank 2 is late; the three others waited in NCCL, and once read 0.98 to 1.03 beside its 0.92 to 0.94."""
+    """Rank 2 is late.
+
+    The three others wait in NCCL, and once had efficiencies of 0.98 to 1.03 instead of its 0.92 to 0.94.
+    """
     rows = asking(tmp_path, {"torchrec": sorted((shared / "traces" / "ranks" / "torchrec_4").glob("*.json.gz"))})
     table = rows(
         "torchrec",
@@ -138,7 +147,8 @@ def test_torchrec_s_waiting_ranks_read_as_its_straggler(shared: Path, tmp_path: 
     for step in (4, 5, 6):
         of_step = {row[1]: row for row in table if row[0] == step}
         straggler = of_step.pop(2)
-        assert max(row[4] for row in of_step.values()) > 30 * straggler[4]  # they wait, it does not
+        # the other ranks wait, the straggler does not
+        assert max(row[4] for row in of_step.values()) > 30 * straggler[4]
         for row in of_step.values():
             assert row[2] == pytest.approx(straggler[2], rel=0.05) and row[2] < 0.8
             assert row[3] == straggler[3]  # one and the same collective

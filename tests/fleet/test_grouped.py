@@ -1,4 +1,4 @@
-"""Looking only at the folders that changed finds the captures that looking at all traces finds."""
+"""Grouping of only the folders that changed, which results in the same captures as grouping all traces."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.lake.test_incremental import CAPTURES, World
 
 
 def assert_same(world: World, may_be_all: bool = False) -> None:
-    """What is looked at where only touched folders are: the same captures changed, and they are what they would be."""
+    """Check that grouping only touched folders reports the same changed captures, with the same contents."""
     catalog = load_catalog()
     whole = per_capture._state(world.lake, catalog, CAPTURES)
     few = per_capture._state(world.lake, catalog, CAPTURES, only_touched=True)
@@ -28,7 +28,7 @@ def assert_same(world: World, may_be_all: bool = False) -> None:
 
 
 def roles(world: World) -> None:
-    """Other roles than before."""
+    """Write different roles."""
     (world.lake.root / ROLES).write_text(f"rank,role,group\n0,dp,{world.n}\n")
 
 
@@ -57,7 +57,7 @@ def test_what_changed_is_found_in_the_folders_that_changed(tmp_path: Path, seed:
     assert per_capture._state(world.lake, load_catalog(), CAPTURES).changed == []
 
 
-@pytest.mark.slow  # six runs; that what is found is right, not how little is looked at, is in the test below
+@pytest.mark.slow  # six runs; the test below checks the captures, this test how few traces are grouped
 def test_only_what_is_new_is_grouped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(tmp_path, 0)
     for job in ("a", "b", "c"):
@@ -74,7 +74,7 @@ def test_only_what_is_new_is_grouped(tmp_path: Path, monkeypatch: pytest.MonkeyP
     world.add("a", rank=1)
     world.captures()
     assert seen == [2]
-    world.captures()  # nothing to do is told before
+    world.captures()  # the run detects earlier that there is nothing to do
     assert seen == [2]
     note(world.lake.root, known_groups.GROUPED, None)
     world.add("a", rank=2)
@@ -84,9 +84,9 @@ def test_only_what_is_new_is_grouped(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert seen == [2, 5, 1]
 
 
-@pytest.mark.slow  # a lock lets one run at a time write it
+@pytest.mark.slow  # a lock lets one run at a time write the record
 def test_another_run_wrote_it_meanwhile(tmp_path: Path) -> None:
-    """Neither knows what the other found, so the next looks at all traces."""
+    """Neither run knows the result of the other, so the next run groups all traces."""
     world = World(tmp_path, 0)
     world.add("a")
     world.captures()
@@ -100,7 +100,7 @@ def test_another_run_wrote_it_meanwhile(tmp_path: Path) -> None:
 
 
 def test_a_batch_of_captures_that_is_gone_is_noticed(tmp_path: Path) -> None:
-    """Also the one that the last run wrote: its captures are computed again."""
+    """This includes the batch of the last run, whose captures are recomputed."""
     world = World(tmp_path, 0)
     world.add("a")
     world.captures()
@@ -110,11 +110,11 @@ def test_a_batch_of_captures_that_is_gone_is_noticed(tmp_path: Path) -> None:
     assert state.seen == known_groups.ALL and len(state.changed) == 1
 
 
-@pytest.mark.slow  # computes captures twice; a gone batch of captures is above
+@pytest.mark.slow  # computes captures twice; a missing batch of captures is tested above
 def test_a_trace_that_no_table_lacks_any_more_changes_its_capture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was computed without the trace. What failed while it was computed is known then, too."""
+    """The capture was computed without the trace. The model's failure during that computation is known, too."""
     world, catalog = World(tmp_path, 0), load_catalog()
     world.add("a")
     world.add("b")
@@ -142,7 +142,7 @@ def test_a_trace_that_no_table_lacks_any_more_changes_its_capture(
 def test_what_came_in_while_a_model_failed_has_its_tables_before_its_capture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The failure changes a capture, so that the captures are compared again, now with the trace that came in."""
+    """The failure changes a capture, so the captures are compared again, now with the new trace."""
     world = World(tmp_path, 0)
     world.add("a")
 

@@ -1,4 +1,4 @@
-"""Process groups: lanes of their own, one clock from all of them, bytes and bandwidths of their collectives."""
+"""Process groups: separate lanes, one clock from all lanes, bytes and bandwidths of their collectives."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ Group = tuple[str, str] | None
 
 
 def kernels_of(groups: dict[Group, tuple[int, ...]], n: int = 30) -> dict[int, Kernels]:
-    """Four ranks with n collectives in each group, on a stream a group; clocks show OFFSETS more than true time."""
+    """Return kernels of four ranks with n collectives in each group, one stream per group.
+
+    The clocks are ahead of true time by OFFSETS.
+    """
     kernels = {rank: Kernels(rank) for rank in range(4)}
     rows: dict[int, list[tuple[Any, ...]]] = {rank: [] for rank in range(4)}
     for stream, (group, ranks) in enumerate(groups.items()):
@@ -50,7 +53,7 @@ def test_groups_that_join_all_ranks_have_one_clock() -> None:
     assert offsets == [pytest.approx(truth, abs=3_000) for truth in OFFSETS]
     for lane in lanes:
         assert lane.starts is not None and lane.ends is not None
-        assert np.ptp(lane.ends, axis=0).max() < 20_000  # all leave together, on one clock
+        assert np.ptp(lane.ends, axis=0).max() < 20_000  # all ranks leave together, on one clock
 
 
 def test_groups_that_join_nobody_outside_are_not_aligned_with_them() -> None:
@@ -73,7 +76,10 @@ def test_streams_without_groups_are_matched_in_the_order_of_their_first_start() 
 
 
 def pipeline(n_stages: int, n_batches: int, name: str, ranks: str) -> dict[int, Kernels]:
-    """Stages on one clock. Each receives a batch, works 100 us and sends it on; a call is numbered by its own rank."""
+    """Return kernels of stages on one clock.
+
+    Each stage receives a batch, works 100 us and sends it on. Each rank numbers its own calls.
+    """
     calls: list[list[tuple[int, int]]] = [[] for _ in range(n_stages)]
     free = [0] * n_stages
     for _ in range(n_batches):
@@ -92,14 +98,14 @@ def pipeline(n_stages: int, n_batches: int, name: str, ranks: str) -> dict[int, 
 
 
 def test_sends_between_pairs_of_a_larger_group_are_no_collectives_of_it() -> None:
-    """Their numbers agree on all stages, and mean other calls on each."""
+    """Their numbers match on all stages, but mean different calls on each."""
     lanes, clocks = fit_capture(range(4), pipeline(4, 64, "pp", "[0, 1, 2, 3]"))
     assert [lane.refused for lane in lanes] == [
         "point_to_point: each send and receive is between two ranks, and the group has more"
     ]
     assert all(clock.clock is None for clock in clocks)
     lanes, _ = fit_capture(range(2), {r: k for r, k in pipeline(4, 64, "pp", "[0, 1, 2, 3]").items() if r < 2})
-    assert (lanes[0].refused or "").startswith("point_to_point")  # also where ranks are missing
+    assert (lanes[0].refused or "").startswith("point_to_point")  # even if ranks are missing
     lanes, clocks = fit_capture(range(2), pipeline(2, 64, "pp", "[0, 1]"))
     assert lanes[0].match.index.shape == (2, 64)
     assert [clock.clock.offset_ns if clock.clock else None for clock in clocks] == [0, 0]
@@ -124,12 +130,15 @@ def test_ranks_without_any_collective() -> None:
     assert [clock.refused for clock in clocks] == ["no_collectives"] * 2
 
 
-# kind → (bus factor for 8 ranks) as nccl-tests' doc/PERFORMANCE.md has it.
+# Bus factors by kind for 8 ranks, from nccl-tests' doc/PERFORMANCE.md.
 BUS = {"allreduce": 14 / 8, "allgather": 7 / 8, "reducescatter": 7 / 8, "alltoall": 7 / 8, "broadcast": 1, "reduce": 1}
 
 
 def test_a_kernel_of_negative_duration_is_not_matched() -> None:
-    """It would be the shortest of its collective, so the transfer would be negative. Rank 1 has one, and one of no length."""
+    """It would be the shortest of its collective, so the transfer would be negative.
+
+    Rank 1 has such a kernel, and one of length 0.
+    """
     with duckdb.connect() as con:
         con.execute(
             "CREATE TABLE _staged_capture_ranks AS SELECT 'c' AS capture_id, rank, 't' || rank AS trace_id, "
@@ -152,7 +161,7 @@ def test_a_kernel_of_negative_duration_is_not_matched() -> None:
 
 @pytest.mark.parametrize("kind", BUS)
 def test_bandwidths(kind: str) -> None:
-    """A published allgather of 1632.03125 MiB in 6041.878 us on 8 ranks, in decimal GB/s."""
+    """A published allgather transfers 1632.03125 MiB in 6041.878 us on 8 ranks. Bandwidths are in decimal GB/s."""
     size, transfer = int(1632.03125 * 2**20), 6_041_878
     models = load_catalog().models
     with duckdb.connect() as con:
@@ -182,7 +191,7 @@ def test_bandwidths(kind: str) -> None:
 
 @pytest.mark.slow
 def test_a_real_trace_with_metadata_as_two_ranks(shared: Path, tmp_path: Path) -> None:
-    """One rank's trace stands for both: bytes and bandwidth as TraceLens reports them for one of its all-reduces."""
+    """One rank's trace represents both ranks. Bytes and bandwidth match TraceLens' report of one of its all-reduces."""
     source = json.loads(gzip.decompress((shared / "traces" / "single" / "a100_nccl_metadata.json.gz").read_bytes()))
     for rank in (0, 1):
         source["distributedInfo"]["rank"] = rank

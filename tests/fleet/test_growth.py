@@ -1,4 +1,4 @@
-"""A capture that grows, is killed and is asked again; against truth that the simulation computed."""
+"""Captures that grow, are killed and are recomputed, compared with the truth of a simulation."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Capture:
 
 @pytest.fixture(scope="module")
 def whole(capture: Capture, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The capture in a lake, its tables computed."""
+    """Return a folder with a lake of the capture whose tables are computed."""
     folder = tmp_path_factory.mktemp("whole")
     ingest(capture.paths, Lake(folder / "lake"))
     materialize_all(Lake(folder / "lake"), TABLES)
@@ -46,7 +46,7 @@ def whole(capture: Capture, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def lake(whole: Path) -> Iterator[Lake]:
-    """The lake of `whole`, which is there again afterwards."""
+    """Yield the lake of `whole`, and restore it afterwards."""
     with kept(whole) as lake:
         yield lake
 
@@ -70,7 +70,7 @@ def test_every_table_of_captures_is_known_to_the_lake() -> None:
 def test_a_run_that_fails_keeps_the_rows_of_the_capture_that_grew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`capture_ranks` is outdated, and its file has the rows of two captures, one of which grew."""
+    """`capture_ranks` is outdated. Its file has the rows of two captures, one of which grew."""
 
     def rank(job: str, number: int) -> Path:
         return write_trace(tmp_path / job / f"{number}.json", 10 * ord(job) + number, distributedInfo={"rank": number})
@@ -100,7 +100,7 @@ def test_a_run_that_fails_keeps_the_rows_of_the_capture_that_grew(
     assert lake.versions_of(batch, ["capture_ranks"])["capture_ranks"] != "older"
 
 
-@pytest.mark.slow  # 6 s: stragglers of made ranks are in test_late_ranks.py, clocks in test_simulated_clocks.py
+@pytest.mark.slow  # 6 s; test_late_ranks.py tests stragglers of hand-written ranks, test_simulated_clocks.py clocks
 def test_the_truth_of_a_simulation(capture: Capture, whole: Path) -> None:
     rows = ask(
         Lake(whole / "lake"),
@@ -126,19 +126,19 @@ def test_late_ranks_complete_a_capture_and_do_not_double_it(capture: Capture, wh
     grown = Lake(tmp_path / "grown")
     sizes = (2, 4)
     for before, n in zip((0, *sizes), sizes, strict=False):
-        ingest(capture.paths[max(before - 1, 0) : n], grown)  # with one that is known
+        ingest(capture.paths[max(before - 1, 0) : n], grown)  # with one known file
         assert stale_captures(grown, load_catalog(), TABLES)
         materialize_captures(grown, TABLES)
         assert ask(grown, "SELECT n_ranks, count(*) OVER () FROM captures") == [(n, 1)]
         assert ask(grown, "SELECT count(DISTINCT rank), count(*) FROM capture_ranks") == [(n, n)]
         missing = ask(grown, "SELECT n FROM capture_quality WHERE check_name = 'missing_ranks'")
         assert missing == ([(4 - n,)] if n < 4 else [])
-    # The older ones stay until retention, and nobody sees them.
+    # The older batches stay until retention, but no query shows them.
     assert len(table_files(grown.root, CAPTURE_MARK)) == len(sizes)
     assert shown(grown, TABLES) == shown(Lake(whole / "lake"), TABLES)
 
 
-@pytest.mark.slow  # 3 s: kills of a run are in lake/test_crash.py
+@pytest.mark.slow  # 3 s; lake/test_crash.py tests kills of a run
 @pytest.mark.kills
 def test_killed_at_a_step(capture: Capture, tmp_path: Path) -> None:
     lake, expected = Lake(tmp_path / "lake"), Lake(tmp_path / "expected")
@@ -156,7 +156,7 @@ def test_killed_at_a_step(capture: Capture, tmp_path: Path) -> None:
         assert shown(lake, KILLED) == after, step
 
 
-@pytest.mark.slow  # tests/fleet/test_grouped.py has a batch of captures that is gone
+@pytest.mark.slow  # tests/fleet/test_grouped.py has a missing batch of captures
 def test_a_capture_whose_traces_are_gone_is_gone(lake: Lake, tmp_path: Path) -> None:
     for path in table_files(lake.root, "traces"):
         lake.take_away(batch_of(path), ["traces"])

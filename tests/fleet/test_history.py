@@ -1,4 +1,4 @@
-"""Metrics of captures against paper, and a job that gets slower: found, named, and loud."""
+"""Metrics of captures compared with sums on paper, and a job that gets slower, which is reported."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.fleet.fleet_world import write_capture
 
 
 def analyst(lake: Lake) -> duckdb.DuckDBPyConnection:
-    """The analysts' file with what the history reads."""
+    """Return a connection to the analysts' file with the tables that the history reads."""
     return open_analyst(lake.root, list(TABLES))
 
 
@@ -35,14 +35,17 @@ def lake_of(folder: Path, *captures: Path, job: str | None = "train") -> Lake:
 
 @pytest.mark.slow  # 5 s
 def test_metrics_on_paper(tmp_path: Path) -> None:
-    """5 steps; in each, gemm 300 us, AllReduce 100 long and 150 on rank 0, which waits 50 for rank 1."""
+    """There are 5 steps.
+
+    Each has a gemm of 300 us and an AllReduce, which takes 100 us, and 150 us on rank 0, which waits 50 us for rank 1.
+    """
     con = analyst(lake_of(tmp_path / "lake", write_capture(tmp_path / "a", 0, [1000, 1100, 1300, 1200, 1250])))
 
     def values(where: str) -> dict:
         query = f"SELECT metric, coalesce(name, CAST(coalesce(rank, step) AS VARCHAR)), value / 1000 FROM capture_metrics WHERE metric <> 'path' AND {where}"
         return {(metric, key): value for metric, key, value in con.execute(query).fetchall()}
 
-    # Of a rank: from the first gemm, in step 0 at 10, to the end of the last AllReduce, in step 4.
+    # The span of a rank lasts from the first gemm, at 10 us in step 0, to the end of the last AllReduce, in step 4.
     span = 4600 + 10 + 300 + 20 + 150 - 10
     zero = values("rank = 0 AND step IS NULL AND metric NOT IN ('kernel')")
     assert zero == {
@@ -72,7 +75,7 @@ def test_metrics_on_paper(tmp_path: Path) -> None:
 
 
 def test_means_are_over_the_ranks_that_have_steps_and_over_those_that_have_a_path() -> None:
-    """Rank 0 has two steps and no path, rank 1 a path and no steps. Both work 600 ns."""
+    """Rank 0 has two steps and no path, rank 1 a path and no steps. Both are busy for 600 ns."""
     with duckdb.connect() as con:
         con.execute(
             "CREATE TABLE capture_ranks AS SELECT 'c' AS capture_id, rank, 't' || rank AS trace_id, "
@@ -105,7 +108,10 @@ def test_means_are_over_the_ranks_that_have_steps_and_over_those_that_have_a_pat
 
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """17 days of a job, the steps of the last 5 a tenth longer; one capture lacks a rank; another job stays as it was."""
+    """Return a lake of 17 days of a job, in which steps take a tenth longer on the last 5 days.
+
+    Another job does not change, but one of its captures has only one rank.
+    """
     folder, rng = tmp_path_factory.mktemp("history"), random.Random(7)
     lake, made = Lake(folder / "lake"), defaultdict(list)
     for day in range(17):
@@ -120,7 +126,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     return lake
 
 
-@pytest.mark.slow  # 6 s for the lake of these four: numbers are on paper above, verdicts in test_regression.py
+@pytest.mark.slow  # 6 s for the lake of these four; numbers are tested on paper above, verdicts in test_regression.py
 def test_the_slower_job_is_found_and_only_its_step(history: Lake) -> None:
     con = analyst(history)
     verdicts = {(verdict.job, verdict.metric): verdict for verdict in regressions(con)}
@@ -135,14 +141,14 @@ def test_the_slower_job_is_found_and_only_its_step(history: Lake) -> None:
     assert {metric for job, metric in regressed if job == "slower"} == {"step", "idle", "span"}
 
 
-@pytest.mark.slow  # 6 s for the lake of these four: numbers are on paper above, verdicts in test_regression.py
+@pytest.mark.slow  # 6 s for the lake of these four; numbers are tested on paper above, verdicts in test_regression.py
 def test_the_other_job_is_fine_and_its_half_capture_does_not_count(history: Lake) -> None:
     verdicts = regressions(analyst(history), "same")
     assert {verdict.verdict.status for verdict in verdicts} == {"OK"}
     assert {(verdict.verdict.n_base, verdict.verdict.n_new) for verdict in verdicts} == {(11, 5)}
 
 
-@pytest.mark.slow  # 6 s for the lake of these four: numbers are on paper above, verdicts in test_regression.py
+@pytest.mark.slow  # 6 s for the lake of these four; numbers are tested on paper above, verdicts in test_regression.py
 def test_command_line_says_so_and_fails(history: Lake) -> None:
     run = CliRunner().invoke(app, ["regressions", "--lake", str(history.root), "--json"])
     assert run.exit_code == 1
@@ -155,7 +161,7 @@ def test_command_line_says_so_and_fails(history: Lake) -> None:
     assert (fine.exit_code, "REGRESSION" in fine.stdout) == (0, False)
 
 
-@pytest.mark.slow  # 6 s for the lake of these four: numbers are on paper above, verdicts in test_regression.py
+@pytest.mark.slow  # 6 s for the lake of these four; numbers are tested on paper above, verdicts in test_regression.py
 def test_the_check_fails_loudly(history: Lake) -> None:
     dg = pytest.importorskip("dagster", reason="the extra dagster is not installed")
     from assets.regressions import no_regression
@@ -168,7 +174,7 @@ def test_the_check_fails_loudly(history: Lake) -> None:
     assert "slower" in str(result.metadata["found"].value)
 
 
-@pytest.mark.slow  # verdicts of few values are in test_regression.py
+@pytest.mark.slow  # test_regression.py tests verdicts of few values
 def test_the_check_warns_if_it_judged_nothing(tmp_path: Path) -> None:
     dg = pytest.importorskip("dagster", reason="the extra dagster is not installed")
     from assets.regressions import no_regression
@@ -182,7 +188,10 @@ def test_the_check_warns_if_it_judged_nothing(tmp_path: Path) -> None:
 
 
 def test_captures_with_steps_are_not_judged_with_those_of_before() -> None:
-    """30 captures without steps, the last of them slower, then 30 with steps: of each metric one verdict, on these."""
+    """There are 30 captures without steps, the last of them slower, then 30 with steps.
+
+    Each metric has one verdict, about the latter.
+    """
     models = load_catalog().models
     with duckdb.connect() as con:
         create_rules(con, models["capture_metric_kinds"])
@@ -206,7 +215,7 @@ def test_captures_with_steps_are_not_judged_with_those_of_before() -> None:
 
 
 def test_the_newest_capture_is_that_of_the_metrics_own_history() -> None:
-    """Of 40 captures, the newest has no step time and the newest 20 no idle time."""
+    """Of 40 captures, the newest has no step time and the newest 20 have no idle time."""
     with duckdb.connect() as con:
         con.execute(
             "CREATE TABLE regression_samples AS SELECT 'j' AS job, 'H200' AS hardware, 1 AS n_ranks, metric, 'ns' AS unit, "
@@ -219,7 +228,7 @@ def test_the_newest_capture_is_that_of_the_metrics_own_history() -> None:
 
 
 def test_that_a_verdict_leaves_the_newest_captures_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Job a lacks a rank since day 3, job b in its newest capture, job c always, and job d on an earlier day only."""
+    """A rank is missing in job a since day 3, in b in its newest capture, in c always, in d only on an earlier day."""
     con = duckdb.connect()
     con.execute(
         "CREATE TABLE captures AS SELECT job || n AS capture_id, job, n FROM range(6) AS r(n), "
@@ -240,7 +249,7 @@ def test_that_a_verdict_leaves_the_newest_captures_out_is_said(monkeypatch: pyte
 
 
 def test_captures_without_a_job_are_no_history() -> None:
-    """They may be of different jobs: neither a change from day to day nor a rank that is late again and again."""
+    """They may be of different jobs, so they have neither changes from day to day nor persistent stragglers."""
     models = load_catalog().models
     with duckdb.connect() as con:
         con.execute(
@@ -266,7 +275,7 @@ def test_captures_without_a_job_are_no_history() -> None:
 
 
 def test_a_job_whose_files_do_not_say_their_ranks_is_a_job() -> None:
-    """Two captures of job a, the later one of two files without ranks, and such a capture of job b alone."""
+    """Job a has two captures, the later one of two files without ranks. Job b only has such a capture."""
     models = load_catalog().models
     with duckdb.connect() as con:
         con.execute(

@@ -1,4 +1,4 @@
-"""Who waits for whom, and how long: the causes of the path and the table of stragglers say the same as what was planted."""
+"""Late ranks: the causes of the path and the table of stragglers agree with the planted delays."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.effort import first_of
 from tests.fleet.path.make import Case, Event, joined
 
 TABLES = ("captures", "capture_causes", "straggler_ranks", "collectives")
-LATE_NS = 12_000_000  # of a step in which a rank is late
+LATE_NS = 12_000_000  # how late a rank is in a step
 HOST = CaptureSpec(
     ranks=2, steps=5, layers=1, ops_per_layer=2, shape="planted", plant="late_host", collective_skew_ns=0,
     straggler=1, straggler_slowdown=2.0, sync_each_step=False,
@@ -46,12 +46,15 @@ MORE = {
 
 @pytest.fixture(autouse=True)
 def unpublished(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The analysts' file is left out: nobody reads it here."""
+    """Do not write the analysts' file, because no test here reads it."""
     monkeypatch.setattr("pipelines.runs.materialize.publishing.publish", lambda *_: None)
 
 
 def answers(specs: Mapping[str, CaptureSpec], folder: Path) -> dict[str, tuple[Capture, dict[int, dict[str, Any]]]]:
-    """By capture its truth, and of each rank what both answers say, ns: `path` and what the capture saves; the table's row."""
+    """Return for each capture its truth and, for each rank, both answers, in ns.
+
+    They are `path` and the capture's saving, and the table's row.
+    """
     lake = Lake(folder / "lake")
     written = {job: write_capture(spec, folder / job) for job, spec in specs.items()}
     for job, capture in written.items():
@@ -76,11 +79,11 @@ def check(spec: CaptureSpec, capture: Capture, ranks: dict[int, dict[str, Any]])
     assert len(ranks) == spec.ranks
     for of_rank in ranks.values():
         assert of_rank["path"] == pytest.approx(of_rank["table"], abs=2_000)
-    # What all wait is what the machine says, and what is caused of it is caused by the ranks that are late.
+    # All waiting equals the simulated waiting, and late ranks cause all of it.
     assert sum(of_rank["waited"] for of_rank in ranks.values()) == pytest.approx(
         sum(rank.truth.collective_wait_ns for rank in capture.ranks), abs=20_000 * spec.ranks
     )
-    if spec.shape == "planted":  # the others arrive together
+    if spec.shape == "planted":  # the ranks of the others arrive together
         for of_rank in ranks.values():
             assert of_rank["caused"] == pytest.approx((spec.ranks - 1) * of_rank["table"], abs=20_000 * spec.ranks)
 
@@ -93,13 +96,16 @@ def test_the_path_and_the_table_agree_with_what_is_planted(job: str, tmp_path: P
         assert [ranks[rank]["path"] for rank in range(3)] == [pytest.approx(2 * LATE_NS, rel=0.01)] * 3
     else:
         assert ranks[0]["path"] == 0
-        assert 4.9 * LATE_NS < ranks[1]["path"] < 5 * LATE_NS  # all five, of which the path goes through one collective
+        # five delays, although the path goes through only one collective
+        assert 4.9 * LATE_NS < ranks[1]["path"] < 5 * LATE_NS
 
 
 @pytest.mark.slow
 def test_other_captures(tmp_path: Path) -> None:
-    """Without what makes a rank late a capture saves what a second run does. Where ranks are late in turn and nobody waits,
-    all hosts take equally long in the end: less of one saves nothing, as the others are late, too, as soon as it is not.
+    """Without the cause of a rank's lateness a capture saves as much as a second run.
+
+    If ranks are late in turn and do not wait, all hosts take equally long in the end. Then less work on one rank saves
+    nothing, because the others are late, too.
     """
     for job, (capture, ranks) in answers(MORE, tmp_path).items():
         spec = MORE[job]
@@ -116,13 +122,13 @@ def test_other_captures(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("n_ranks", [2, 3, 16])
 def test_what_a_rank_does_while_others_wait_in_earlier_collectives_counts_too(n_ranks: int) -> None:
-    """Rank 1 works on lane 0 without waiting for its collectives on lane 1, so the path passes through none but the last."""
+    """Rank 1 works on lane 0 without waiting for its collectives on lane 1, so only the last is on the path."""
     events, deps = [], []
     for step in range(3):
         end = 1_000 * (step + 1)
         events += [Event(f"sleep{step}", 1, 0, 1_000 * step, 1_000), Event(f"r1c{step}", 1, 1, end, 50, f"c{step}")]
         deps.append((f"sleep{step}", f"r1c{step}"))
-        for rank in (0, *range(2, n_ranks)):  # the last of the others comes 200 later than they
+        for rank in (0, *range(2, n_ranks)):  # the last rank arrives 200 later than the others
             start = 1_000 * step + (200 if step else 100) + (200 if rank == n_ranks - 1 else 0)
             events.append(Event(f"r{rank}c{step}", rank, 1, start, end + 50 - start, f"c{step}"))
     events.append(Event("last", 0, 1, 3_050, 100))
@@ -134,7 +140,10 @@ def test_what_a_rank_does_while_others_wait_in_earlier_collectives_counts_too(n_
 
 
 def test_how_much_later_than_the_median_of_the_others() -> None:
-    """From when the rank had left the collective before: of each the starts and ends of its ranks on the common clock."""
+    """Lateness is measured from when the rank left the previous collective.
+
+    Each list has the starts of a collective's ranks on the common clock.
+    """
     models = load_catalog().models
     starts = [[0, 90], [100, 150, 130], [10, 20, 40, 70], [10, 20, 30, 40, 70], [5, 5], [None, None]]
     expected = [90, 50, 50, 50, 0, None]
@@ -171,7 +180,7 @@ def test_how_much_later_than_the_median_of_the_others() -> None:
 
 
 def test_stretches_of_waiting() -> None:
-    """Two groups may wait for a rank at once: that time counts once."""
+    """Two groups may wait for a rank at the same time, which counts once."""
     waited = _Waited.of([(50, 60), (10, 20), (15, 30), (30, 31), (52, 55)])
     assert (waited.starts.tolist(), waited.ends.tolist()) == ([10, 50], [31, 60])
     cases = {(0, 10): 0, (0, 11): 1, (0, 100): 31, (12, 14): 2, (31, 50): 0, (30, 51): 2, (59, 70): 1, (60, 70): 0}

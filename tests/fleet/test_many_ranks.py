@@ -1,4 +1,4 @@
-"""Tensor, pipeline and data parallelism at once: the straggler is named, the path goes through it, clocks are right."""
+"""Tensor, pipeline and data parallelism together. The path goes through the named straggler, and clocks are correct."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tests.fleet.many_ranks import many_ranks
 TABLES = ("captures", "clock_offsets", "collectives", "straggler_ranks", "straggler_groups", "rank_steps")
 PATH = ("capture_critical_path", "capture_paths")
 _MOST_BYTES = 800_000_000  # 639 MB were measured in November 2026
-_NOISE_NS = 1_000  # by how much the ends of a collective differ
+_NOISE_NS = 1_000  # how much the ends of a collective differ
 
 
 @dataclass(frozen=True)
 class World:
-    """A capture, and what was computed from it."""
+    """A capture, and the tables computed from it."""
 
     capture: Capture
     con: duckdb.DuckDBPyConnection
@@ -51,7 +51,7 @@ def few(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Its capture tables are computed in a process of their own."""
+    """Yield a capture whose tables are computed in a separate process."""
     folder = tmp_path_factory.mktemp("many")
     capture = many_ranks(folder / "in", 256)
     lake = Lake(folder / "lake")
@@ -102,24 +102,24 @@ def check_path(world: World, share_of_straggler: float) -> None:
     assert first > 3 * second
 
 
-@pytest.mark.slow  # 5 s for the ranks of these: few ranks are in the tests of each
+@pytest.mark.slow  # 5 s for the ranks of these; the tests of each topic have few ranks
 def test_clocks_of_nested_groups(few: World) -> None:
     check_clocks(few)
 
 
-@pytest.mark.slow  # 5 s for the ranks of these: few ranks are in the tests of each
+@pytest.mark.slow  # 5 s for the ranks of these; the tests of each topic have few ranks
 def test_the_straggler_is_named_although_its_victims_are_waited_for(few: World) -> None:
     check_straggler(few)
     caused = few.con.execute("SELECT max(caused_percent) FROM straggler_ranks").fetchall()[0][0]
     assert caused < 25  # most of the waiting is for ranks that had waited for it
 
 
-@pytest.mark.slow  # 5 s for the ranks of these: few ranks are in the tests of each
+@pytest.mark.slow  # 5 s for the ranks of these; the tests of each topic have few ranks
 def test_the_path_goes_through_the_straggler(few: World) -> None:
     check_path(few, 0.5)
 
 
-@pytest.mark.slow  # 5 s for the ranks of these: few ranks are in the tests of each
+@pytest.mark.slow  # 5 s for the ranks of these; the tests of each topic have few ranks
 def test_what_is_drawn_of_many_ranks(few: World, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = stragglers_of(few.con, capture_id(few))
     assert answer.drawn() == (answer.cells, "")
@@ -130,7 +130,7 @@ def test_what_is_drawn_of_many_ranks(few: World, monkeypatch: pytest.MonkeyPatch
     assert caveat == "8 of 32 ranks: those that most waiting goes back to, and the median"
 
 
-@pytest.mark.slow  # 5 s for the ranks of these: few ranks are in the tests of each
+@pytest.mark.slow  # 5 s for the ranks of these; the tests of each topic have few ranks
 def test_long_tables_say_what_they_leave_out(few: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(import_module("pipelines.faces.cli.fleet.capture_path"), "_RANKS", 4)
     said = CliRunner().invoke(app, ["capture-path", capture_id(few), "--lake", str(few.lake)], env={"COLUMNS": "120"})

@@ -1,4 +1,4 @@
-"""Clocks of ranks in nested groups: each node meets often, all of them seldom."""
+"""Clocks of ranks in nested groups: the ranks of a node meet often, all ranks seldom."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ NOISE_NS = 500
 def nested(
     n_nodes: int, skew_ns: int, seed: int, world: int = 6, inner: int = 24
 ) -> tuple[dict[int, Kernels], list[int]]:
-    """Nodes of 8 ranks with `inner` collectives each and `world` of all ranks among them; and the clocks' offsets."""
+    """Return kernels of nodes of 8 ranks, and the clocks' offsets.
+
+    Each node has `inner` collectives, and all ranks together have `world`.
+    """
     draw = np.random.default_rng(seed)
     n = n_nodes * NODE
     offsets = draw.integers(-skew_ns, skew_ns, n)
@@ -73,7 +76,7 @@ def test_nodes_that_never_meet_are_not_joined() -> None:
 
 
 def test_lanes_joined_only_through_others() -> None:
-    """No group has all ranks: a ring of pairs carries the clocks around."""
+    """No group has all ranks. A ring of pairs relates all clocks to each other."""
     draw = np.random.default_rng(7)
     n = 9
     offsets = draw.integers(-(10**7), 10**7, n)
@@ -92,7 +95,10 @@ def test_lanes_joined_only_through_others() -> None:
 
 
 def test_a_clock_that_is_known_to_be_one_is_not_fitted() -> None:
-    """Not even with noise and drift; what the ends say of an offset is in the error bar, and a contradiction refuses."""
+    """This holds even with noise and drift.
+
+    The offset that the ends suggest is included in the error bar, and a contradiction refuses the clock.
+    """
     kernels, offsets = nested(2, 30_000, seed=7)
     lanes, clocks = fit_capture(sorted(kernels), kernels, one_clock=True)
     assert {clock.clock.offset_ns for clock in clocks if clock.clock} == {0} and len(clocks) == len(offsets)
@@ -102,13 +108,16 @@ def test_a_clock_that_is_known_to_be_one_is_not_fitted() -> None:
         raw = lane.lane.instances(lane.match.index)
         assert lane.starts is not None and lane.ends is not None
         assert (lane.starts == raw.start_ns).all() and (lane.ends == raw.end_ns).all()
-    far, _ = nested(2, 10_000_000, seed=7)  # ranks left before others arrived
+    far, _ = nested(2, 10_000_000, seed=7)  # some ranks leave before others arrive
     _, clocks = fit_capture(sorted(far), far, one_clock=True)
     assert {(clock.clock, str(clock.refused).split(":")[0]) for clock in clocks} == {(None, "contradiction")}
 
 
 def test_both_estimates_of_an_offset_are_from_the_same_rank() -> None:
-    """Rank 0 has no clock, so offsets are from rank 1's; rank 3 drives two GPUs, so its launch delays are no estimate."""
+    """Rank 0 has no clock, so offsets are relative to rank 1.
+
+    Rank 3 drives two GPUs, so its launch delays are not an estimate.
+    """
     with duckdb.connect() as con:
         con.execute(
             "CREATE TABLE _fitted_clocks AS SELECT 'c' AS capture_id, rank, CASE WHEN rank > 0 THEN 0 END AS offset_ns, "

@@ -1,6 +1,6 @@
-"""The page docs/reading-a-fleet.md: its code and commands run and print what it shows, and draw its pictures.
+"""The page docs/reading-a-fleet.md: its code and commands run, print the shown output, and draw its charts.
 
-After a change to what is on the page, `python -m tests.fleet.test_page` writes what it prints, and the pictures.
+After a change to the page, `python -m tests.fleet.test_page` writes the new output and charts.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def test_pictures_are_what_the_commands_draw(blocks: Blocks, folder: Path) -> No
 
 @pytest.mark.slow(together="page of a fleet")
 def test_what_is_planted_is_found(blocks: Blocks) -> None:
-    """The planted waits, straggler, clock offsets and night, not as the page shows them but as the simulation knows them."""
+    """The planted waits, straggler, clock offsets and night come from the simulation, not from the page."""
     said = {block["code"]: printed for block, printed in blocks}
 
     def rows(of: str) -> list[list[str]]:
@@ -70,7 +70,7 @@ def test_what_is_planted_is_found(blocks: Blocks) -> None:
 
 
 def recorded(shared: Path, folder: Path) -> tuple[str, str]:
-    """The block about a recorded capture as the page shows it, and with what its commands print in an empty folder."""
+    """Return the page's block about a recorded capture, and the same block with the output in an empty folder."""
     (block,) = re.findall(r"<!-- recorded -->\n```\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.DOTALL)
     printed, kept = "", {}
     with pytest.MonkeyPatch.context() as patch:

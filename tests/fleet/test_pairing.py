@@ -1,4 +1,4 @@
-"""Which call of one rank is matched with which of another, by what evidence, and what contradicts it."""
+"""Matching of the ranks' calls: which calls are paired, by which evidence, and which evidence contradicts it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ PER_STEP = 3
 def job(
     n_ranks: int = 4, n_steps: int = 6, noise_ms: float = 3.0, late_ms: float = 50.0, seed: int = 1
 ) -> list[RankLane]:
-    """All-reduces of one kind, three a step of 100 ms, whose ends are noise, as where ranks share a GPU; the last rank is late
-    to the first of each step. Neither kinds nor ends tell the steps apart.
+    """Return all-reduces of one kind, three per step of 100 ms. Their ends are noise, as if ranks shared a GPU.
+
+    The last rank is late to the first all-reduce of each step. Neither kinds nor ends distinguish the steps.
     """
     draw = np.random.default_rng(seed)
     n = n_steps * PER_STEP
@@ -38,7 +39,7 @@ def job(
 
 
 def chosen(lane: RankLane, places: object) -> RankLane:
-    """Some of a rank's calls."""
+    """Return some of a rank's calls."""
     return lane.part(places)  # pyright: ignore[reportArgumentType]
 
 
@@ -51,7 +52,7 @@ def unstepped(lane: RankLane) -> RankLane:
 
 
 def numbered(lane: RankLane, where: object = slice(None), first: int = 700) -> RankLane:
-    """A lane with sequence numbers at some of its places."""
+    """Return a lane with sequence numbers at some of its indices."""
     seq = np.full(len(lane), NONE)
     seq[where] = np.arange(first, first + len(lane))[where]  # pyright: ignore[reportCallIssue, reportArgumentType]
     return replace(lane, seq=seq)
@@ -88,12 +89,12 @@ def test_steps_of_the_same_number_match_whatever_the_clocks_show(n_ranks: int) -
 
 def test_a_step_of_which_a_rank_lacks_a_call_is_left_out_and_no_other() -> None:
     lanes = job()
-    lanes[2] = without(lanes[2], 7)  # the second of step 2
+    lanes[2] = without(lanes[2], 7)  # the second call of step 2
     match = match_lane(lanes)
     rest = [0, 1, 2, 3, 4, 5, *range(9, 18)]
     assert partners(match) == [rest, rest, [i if i < 7 else i - 1 for i in rest], rest]
     assert set(match.evidence) == {"step_order"} and match.refused is None
-    assert 2 not in match.shift  # it is not the same for all of its calls
+    assert 2 not in match.shift  # its shift differs between calls
 
 
 def test_a_step_whose_kinds_differ_is_left_out() -> None:
@@ -127,7 +128,8 @@ def test_calls_outside_of_steps_are_matched_in_order_where_counts_agree() -> Non
 
 
 def test_steps_that_mostly_disagree_are_no_evidence() -> None:
-    other = np.array([0] * 2 + [1] * 3 + [2] * 5 + [3] * 2 + [4] * 2 + [5] * 4)  # one step of six has as many
+    # one of six steps has the same number of calls
+    other = np.array([0] * 2 + [1] * 3 + [2] * 5 + [3] * 2 + [4] * 2 + [5] * 4)
     lanes = [replace(lane, step=other) if lane.rank else lane for lane in job()]
     match = match_lane(lanes)
     assert set(match.evidence) == {"file_order"} and match.index.shape == (4, 18)
@@ -140,7 +142,7 @@ def test_one_rank_without_steps_is_matched_by_counts_and_the_others_by_steps() -
     assert partners(match) == [list(range(18))] * 4
     assert match.rank_evidence == {0: "file_order", 1: "file_order", 2: "step_order", 3: "step_order"}
     assert set(match.evidence) == {"file_order"} and match.doubt is not None
-    lanes[0] = unstepped(lanes[0])  # the lowest rank has none: another is what the others are matched with
+    lanes[0] = unstepped(lanes[0])  # the lowest rank has no steps, so another rank is the reference
     assert match_lane(lanes).reference == 2
 
 
@@ -163,7 +165,10 @@ def test_sequence_numbers_come_first_and_what_steps_say_otherwise_is_told() -> N
 
 @pytest.mark.parametrize("every", [2, 3, 6, 9])
 def test_sequence_numbers_of_some_calls_are_anchors_of_the_others(every: int) -> None:
-    """Without steps, and with one call less on one rank: only the stretch of it is left out."""
+    """No rank has steps, and one call is missing on one rank.
+
+    Only the calls between the anchors around it are left out.
+    """
     lanes = [unstepped(numbered(lane, slice(None, None, every))) for lane in job()]
     lanes[1] = without(lanes[1], 10) if 10 % every else without(lanes[1], 11)
     match = match_lane(lanes)
@@ -189,7 +194,7 @@ def test_sequence_numbers_of_some_calls_and_steps_of_the_others() -> None:
     lanes = [numbered(lane, slice(None, None, 9)) for lane in job()]
     lanes[3] = without(lanes[3], 4)
     match = match_lane(lanes)
-    assert match.index[0].tolist() == [0, 1, 2, *range(6, 18)]  # all but the step that lacks one
+    assert match.index[0].tolist() == [0, 1, 2, *range(6, 18)]  # all but the step with the missing call
     assert match.evidence[0] == "sequence_number" and {"step_order"} < set(match.evidence)
 
 
@@ -198,7 +203,7 @@ def test_a_rank_whose_trace_has_no_sequence_numbers_is_matched_by_steps() -> Non
     match = match_lane(lanes)
     assert (match.index.shape, set(match.evidence)) == ((4, 18), {"step_order"})
     assert match.rank_evidence[2] == "sequence_number"
-    lanes = [numbered(lane) if lane.rank else lane for lane in job()]  # the lowest rank
+    lanes = [numbered(lane) if lane.rank else lane for lane in job()]  # all ranks but the lowest have numbers
     assert match_lane(lanes).rank_evidence == {
         0: "step_order",
         1: "step_order",
@@ -208,7 +213,7 @@ def test_a_rank_whose_trace_has_no_sequence_numbers_is_matched_by_steps() -> Non
 
 @pytest.mark.parametrize("stepped", [True, False])
 def test_calls_of_different_numbers_are_never_matched(stepped: bool) -> None:
-    """As where ranks were profiled in different steps of a job, or on different days."""
+    """Such ranks were profiled in different steps of a job, or on different days."""
     lanes = [numbered(lane, first=700 + 18 * lane.rank) for lane in job(2)]
     lanes = lanes if stepped else [unstepped(lane) for lane in lanes]
     for one_clock in (False, True):
@@ -221,7 +226,7 @@ def test_calls_of_different_numbers_are_never_matched(stepped: bool) -> None:
 
 
 def test_a_gap_between_anchors_is_not_filled_with_calls_of_different_numbers() -> None:
-    """Each of the ranks lost other calls at the end."""
+    """Each rank lost different calls at the end."""
     lanes = [unstepped(numbered(lane)) for lane in job(2)]
     lanes = [chosen(lanes[0], np.r_[:12, 15:18]), chosen(lanes[1], slice(0, 15))]
     match = match_lane(lanes)
@@ -244,7 +249,7 @@ def test_counts_match_where_ends_do_not_tell_another_order() -> None:
 
 
 def irregular(seed: int = 4) -> list[RankLane]:
-    """Two ranks whose all-reduces end together, at times that tell them apart."""
+    """Return two ranks whose all-reduces end together, at irregular intervals."""
     draw = np.random.default_rng(seed)
     begin = np.cumsum(draw.integers(5 * MS, 40 * MS, 19))
     ends = begin + 2 * MS + draw.integers(0, 2_000, (2, 19))
@@ -288,10 +293,11 @@ def test_a_shared_clock_tells_the_only_order_in_which_calls_overlap() -> None:
     assert match.index[0].tolist() == list(range(1, 18)) and set(match.evidence) == {"shared_clock"}
     gone = unstepped(job(2)[0])
     lanes = [chosen(gone, slice(0, 17)), replace(chosen(unstepped(job(2)[1]), slice(1, 18)))]
-    match = match_lane(lanes, one_clock=True)  # as many calls, but others
+    match = match_lane(lanes, one_clock=True)  # equally many calls, but different ones
     assert match.index[0].tolist() == list(range(1, 17)) and set(match.evidence) == {"shared_clock"}
     assert match.contradictions[0] == Contradiction(1, "shared_clock", "file_order", 16)
-    assert set(match_lane(lanes).evidence) == {"file_order"}  # without that clock nothing tells
+    # without a shared clock there is no evidence against the counts
+    assert set(match_lane(lanes).evidence) == {"file_order"}
 
 
 def test_ranks_of_a_shared_clock_none_of_whose_calls_overlap_are_refused() -> None:
@@ -301,14 +307,14 @@ def test_ranks_of_a_shared_clock_none_of_whose_calls_overlap_are_refused() -> No
     later = moved(second, SECOND)
     match = match_lane([first, later], one_clock=True)
     assert (match.refused, match.index.shape) == ("never_together: rank 1 with rank 0", (2, 0))
-    assert match_lane([first, later]).index.shape == (2, 18)  # clocks that are not shared tell nothing
+    assert match_lane([first, later]).index.shape == (2, 18)  # clocks that are not shared are no evidence
     start_ns, end_ns = later.start_ns.copy(), later.end_ns.copy()
     start_ns[0], end_ns[0] = second.start_ns[0], second.end_ns[0]
     meets_once = replace(later, start_ns=start_ns, end_ns=end_ns)
     match = match_lane([first, meets_once], one_clock=True)
     assert Contradiction(1, "spread", "shared_clock", 17) in match.contradictions
     sends = [replace(lane, waits_for_all=np.zeros(18, bool)) for lane in (first, later)]
-    assert match_lane(sends, one_clock=True).refused is None  # who sends need not meet who receives
+    assert match_lane(sends, one_clock=True).refused is None  # a sender and its receiver need not overlap
 
 
 def test_steps_that_a_shared_clock_contradicts() -> None:
@@ -317,7 +323,7 @@ def test_steps_that_a_shared_clock_contradicts() -> None:
     match = match_lane([lanes[0], late], one_clock=True)
     assert Contradiction(1, "step_order", "shared_clock", 18) in match.contradictions
     sends = [replace(lane, waits_for_all=np.zeros(18, bool)) for lane in (lanes[0], late)]
-    assert match_lane(sends, one_clock=True).contradictions == ()  # who sends need not meet who receives
+    assert match_lane(sends, one_clock=True).contradictions == ()  # a sender and its receiver need not overlap
 
 
 @pytest.mark.parametrize(("gap_ns", "n"), [(200_000, 0), (200_001, 18)])
@@ -386,7 +392,7 @@ def test_noisy_ends_of_ranks_that_steps_match(hosts: dict[int, str | None], away
 
 
 def test_noisy_ends_that_only_counts_match() -> None:
-    """One clock supports the counts: at their order all calls overlap. Without it nothing does."""
+    """A shared clock supports the counts, because in their order all calls overlap. Without it there is no support."""
     lanes = [unstepped(lane) for lane in job()]
     for hosts in (ONE_HOST, UNKNOWN):
         (lane,), clocks = fit_capture(range(4), kernels(lanes), hosts=hosts)
@@ -407,7 +413,7 @@ def test_small_noise_does_not_hide_that_clocks_of_unknown_hosts_differ() -> None
 
 
 def test_collectives_that_ranks_often_leave_at_different_times() -> None:
-    """On one host that says nothing about clocks; else they cannot be told."""
+    """On one host this does not affect clocks. Otherwise the offsets cannot be determined."""
     lanes = job(noise_ms=0.05)
     lanes[1] = replace(lanes[1], end_ns=lanes[1].end_ns + np.tile([0, 0, 5 * MS], 6))
     for hosts, reason in ((ONE_HOST, None), (HOSTS, "too_many_dropped: 12 of 18 kept")):
@@ -419,7 +425,7 @@ def test_noise_as_long_as_the_waiting_is_refused() -> None:
     lanes = job(late_ms=0.0, noise_ms=12.0, n_steps=2)
     for hosts in (HOSTS, UNKNOWN):
         (lane,), clocks = fit_capture(range(4), kernels(lanes), hosts=hosts)
-        # The steps match them, but nothing supports that: it is refused as what only ends could tell.
+        # The steps match them, but without any support, so they are refused like calls that only ends could match.
         assert (lane.refused or "").startswith("ambiguous_shift: rank ") and lane.match.index.shape == (4, 0)
         assert all(clock.clock is None for clock in clocks)
     (lane,), _ = fit_capture(range(4), kernels(lanes), hosts=ONE_HOST)
@@ -439,7 +445,7 @@ def test_a_shared_clock_that_is_contradicted_is_refused() -> None:
 
 
 def test_quiet_ends_are_fitted_on_one_host_too() -> None:
-    """The clocks of its GPUs differ by microseconds, which only ends tell."""
+    """The clocks of its GPUs differ by microseconds, which only ends show."""
     lanes = job(noise_ms=0.002)
     lanes[1] = moved(lanes[1], 40_000)
     _, clocks = fit_capture(range(4), kernels(lanes), hosts=ONE_HOST)
@@ -448,7 +454,7 @@ def test_quiet_ends_are_fitted_on_one_host_too() -> None:
 
 
 def test_two_groups_are_matched_each_by_its_own_evidence() -> None:
-    """The one has sequence numbers, the other steps, and of one call less."""
+    """One group has sequence numbers. The other has steps, and a call is missing."""
     first, second = [numbered(lane) for lane in job(seed=1)], job(seed=2)
     second = [replace(lane, start_ns=lane.start_ns + 7, end_ns=lane.end_ns + 7) for lane in second]
     second[0] = without(second[0], 5)

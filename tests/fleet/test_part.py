@@ -1,4 +1,4 @@
-"""Tables of one capture of a lake: nothing of the others is computed, and nothing of theirs is lost."""
+"""Tables of one capture of a lake: no tables of other captures are computed, and none of their rows are lost."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Path]]:
 
 @pytest.fixture
 def lake(inputs: dict[str, list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    """Both captures, each in a batch of its own. The analysts' file is left out: it takes longer than the tables."""
+    """Return a lake with both captures, in separate batches.
+
+    The analysts' file is not written, because that takes longer than the tables.
+    """
     monkeypatch.setattr("pipelines.runs.materialize.publishing.publish", lambda *_: None)
     made = Lake(tmp_path / "lake")
     for job, paths in inputs.items():
@@ -75,7 +78,7 @@ def test_only_the_part_is_computed_and_parts_add_up_to_the_whole(lake: Lake) -> 
     assert not stale_captures(lake, load_catalog(), CAPTURES)
 
 
-@pytest.mark.slow  # a capture that grew is in test_growth.py
+@pytest.mark.slow  # test_growth.py tests a capture that grew
 def test_a_capture_that_changed_in_the_same_file_is_brought_up_to_date(lake: Lake, tmp_path: Path) -> None:
     three = write_capture(CaptureSpec(ranks=3, steps=3, straggler=1), tmp_path / "three").paths
     ingest(three[:2], lake, job="three")

@@ -1,4 +1,4 @@
-"""Which ranks of a large capture are drawn: the worst, and the median."""
+"""The ranks of a large capture that charts show: the worst, and the median."""
 
 from __future__ import annotations
 

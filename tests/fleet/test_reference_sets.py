@@ -1,4 +1,4 @@
-"""Real captures against the reference output of an independent program: every column, to the microsecond."""
+"""Real captures compared with the output of an independent program: every column matches to the microsecond."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipelines.lake import Lake
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_capture import materialize_captures
 
-# Of simulated ranks it is in test_late_ranks.py and test_simulated_clocks.py.
+# test_late_ranks.py and test_simulated_clocks.py test simulated ranks.
 SETS = [
     pytest.param(name, marks=pytest.mark.slow(together=f"reference of {name}"))
     for name in ("dlrm_8", "torchrec_unequal", "torchrec_4")
@@ -106,7 +106,7 @@ def test_collectives(con_of: Opened, shared: Path, name: str) -> None:
         assert row[2] == near(instance["transfer_us"])
         assert waits == [near(wait) for wait in instance["wait_us"]]
         assert row[3:6] == (instance["culprit_dur"], instance["culprit_clock"], instance["kept"])
-        assert row[6:] == (None, None, None)  # these traces do not tell the bytes
+        assert row[6:] == (None, None, None)  # these traces do not record the bytes
     assert sum(row[2] for row in rows) == near(lane["transfer_us_total"])
     assert [row[0] for row in rows if not row[5]] == lane["dropped_instances"]
 
@@ -134,7 +134,7 @@ def test_waits_of_ranks(con_of: Opened, shared: Path, name: str) -> None:
         assert n == expected["n"]
         assert kernels == near(expected["kernel_us"])
         assert wait == near(expected["wait_us"])
-        # The sum of n waits, each of which may differ by what two offsets may.
+        # A sum of n waits, each of which depends on two offsets.
         assert wait_clock == pytest.approx(expected["wait_clock_us"] * 1000, abs=MICROSECOND)
 
 

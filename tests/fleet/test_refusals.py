@@ -1,4 +1,4 @@
-"""What the reference program did with spoilt copies of a real capture of 8 ranks, done again."""
+"""Spoilt copies of a real capture of 8 ranks, with the same results as the reference program."""
 
 from __future__ import annotations
 
@@ -53,17 +53,17 @@ def test_a_kernel_of_another_kind_missing_in_the_middle(lanes: list[RankLane]) -
 
 
 def test_one_of_a_run_of_the_same_kind_missing(lanes: list[RankLane]) -> None:
-    """It looks like a late start: shift 1, and the instance that does not fit is dropped."""
+    """It looks like a late start: the shift is 1, and the instance that does not fit is dropped."""
     assert (lanes[3].kinds[:4] == KINDS.index("sendrecv")).all()
     match, fit = fitted(changed(lanes, 3, without(lanes[3], 1)))
     assert (match.refused, match.shift[3], match.index.shape) == (None, 1, (8, 7))
     assert fit is not None and fit.refused is None
-    assert np.flatnonzero(~fit.kept).tolist() == [0]  # its kernel 0 with the others' kernel 1
+    assert np.flatnonzero(~fit.kept).tolist() == [0]  # its kernel 0 with the other ranks' kernel 1
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_jitter_of_a_millisecond(lanes: list[RankLane], seed: int) -> None:
-    """On one rank most instances are dropped, on all of them the ends are noise."""
+    """With jitter on one rank most instances are dropped. With jitter on all ranks the ends are noise."""
     draw = np.random.default_rng(seed)
     everywhere = [moved(lane, own, own) for lane in lanes for own in [_jitter(draw, lane)]]
     assert (refusal(everywhere) or "").startswith("noisy_ends: ")

@@ -1,4 +1,4 @@
-"""Collectives of a group that is refused count nowhere: neither as waiting nor as what a rank is blamed for."""
+"""Collectives of a refused group, which count neither as waiting nor as caused waiting."""
 
 from __future__ import annotations
 
@@ -79,7 +79,10 @@ def test_a_digest_keeps_how_long_collectives_of_a_refused_group_take_and_no_wait
 
 
 def test_of_ranks_that_are_not_joined_with_the_others_no_gain_is_known() -> None:
-    """Ranks 0 and 1 meet, and so do ranks 2 and 3, whose clocks are not aligned with theirs: unknown is not 0."""
+    """Ranks 0 and 1 meet, and so do ranks 2 and 3, whose clocks are not aligned with the first two.
+
+    Unknown is not 0.
+    """
     with duckdb.connect() as con:
         con.execute(TABLES)
         con.execute(

@@ -1,4 +1,4 @@
-"""The test for regressions: against brute force, against published significance levels, and on noise with a known answer."""
+"""The statistical test for regressions: against brute force, published significance levels, and known noise."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAD_OF_NORMAL = 0.67449
 
 
 def brute_force_p(base: list[float], new: list[float]) -> float:
-    """Every way to choose who is new; U counts pairs won, half a point for a draw."""
+    """Compute p over every way to choose the new values. U counts pairs won, and half a point for a draw."""
 
     def wins(chosen: list[float], rest: list[float]) -> float:
         return sum((a > b) + 0.5 * (a == b) for a in chosen for b in rest)
@@ -60,7 +60,7 @@ def test_large_samples_agree_with_the_normal_approximation() -> None:
 
 
 def test_benjamini_hochberg_on_their_own_example() -> None:
-    """The 15 p values of Benjamini and Hochberg 1995, section 3.2: at 5 % four are rejected."""
+    """The example has the 15 p values of Benjamini and Hochberg 1995, section 3.2. At 5 % four are rejected."""
     values = [0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344]
     values += [0.0459, 0.3240, 0.4262, 0.5719, 0.6528, 0.7590, 1.0]
     assert discoveries({str(p): p for p in values}) == {"0.0001", "0.0004", "0.0019", "0.0095"}
@@ -68,7 +68,7 @@ def test_benjamini_hochberg_on_their_own_example() -> None:
 
 
 def test_floor_by_hand() -> None:
-    """Median 100, deviations 0 1 1 2 2: MAD 1 → 3 · 1.2533 · 1.4826 · 0.01 / √4 = 2.787 %."""
+    """The median is 100 and the deviations are 0 1 1 2 2. MAD 1 → 3 · 1.2533 · 1.4826 · 0.01 / √4 = 2.787 %."""
     assert noise_floor([98, 99, 100, 101, 102], 4) == pytest.approx(0.0278721, abs=1e-6)
     assert noise_floor([100] * 10, 5) == 0.01
     assert noise_floor([0, 0, 0], 5) is None
@@ -97,13 +97,13 @@ def test_too_few_captures(n: int, m: int, status: str) -> None:
 
 @pytest.mark.parametrize(("m", "status"), [(3, "INSUFFICIENT"), (4, "REGRESSION"), (5, "REGRESSION")])
 def test_least_p_decides_where_fewer_captures_are_allowed(m: int, status: str) -> None:
-    """5 + 3 can only reach 1/56; 5 + 4 reaches 1/126 < 1 %."""
+    """5 + 3 can only reach 1/56, but 5 + 4 reaches 1/126 < 1 %."""
     verdict = judge({"step": ([100.0, 100.1, 100.2, 100.3, 100.4], [120.0] * m)}, least_base=5, least_new=1)["step"]
     assert verdict.status == status
 
 
 def test_many_metrics_need_smaller_p() -> None:
-    """p = 2/252 < 1 % alone is a regression; as the one of 40 metrics it is no discovery at 5 %."""
+    """Alone, p = 2/252 < 1 % is a regression. As the only one of 40 metrics it is not a discovery at 5 %."""
     base, worse, same = (
         [100.0, 100.1, 100.2, 100.3, 106.0],
         [105.9, 120, 121, 122, 123],
@@ -121,7 +121,10 @@ def test_a_base_of_zeros_is_no_regression_but_no_silence() -> None:
 
 
 def alarm_rate(relative_mad: float, change: float, n: int, m: int, trials: int = 400) -> float:
-    """Share of trials that end in REGRESSION; a capture's number is the median of 3 normal step times."""
+    """Return the share of trials that end in REGRESSION.
+
+    A capture's value is the median of 3 normally distributed step times.
+    """
     rng, sigma = random.Random(f"{relative_mad} {change} {n}"), relative_mad / MAD_OF_NORMAL
 
     def capture(mean: float) -> float:
@@ -136,7 +139,7 @@ def alarm_rate(relative_mad: float, change: float, n: int, m: int, trials: int =
 
 @pytest.mark.parametrize(("noise", "n"), [(0.005, 10), (0.006, 10), (0.047, 10), (0.006, 5), (0.047, 5)])
 def test_false_alarms_are_rare(noise: float, n: int) -> None:
-    """Reference: 0.000 to 0.005 of 400 trials; twice the nominal 1 % is the bound."""
+    """The reference has 0.000 to 0.005 of 400 trials. The bound is twice the nominal 1 %."""
     assert alarm_rate(noise, 0.0, n, 5) <= 0.02
 
 
@@ -152,5 +155,5 @@ def test_false_alarms_are_rare(noise: float, n: int) -> None:
     ],
 )
 def test_detection_rates(noise: float, change: float, n: int, reference: float, within: float) -> None:
-    """The reference was bootstrapped from real step times, whose noise is no normal's: the bounds are loose."""
+    """The reference was bootstrapped from real step times, whose noise is not normal, so the bounds are loose."""
     assert alarm_rate(noise, change, n, 5) == pytest.approx(reference, abs=within)

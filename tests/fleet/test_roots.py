@@ -1,4 +1,4 @@
-"""Whom the waiting in nested groups goes back to."""
+"""The root ranks of waiting in nested groups."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from collections.abc import Sequence
 
 from pipelines.fleet.collectives.root_causes import Arrival, roots
 
-MEETS = 10  # a collective's transfer, ns
+MEETS = 10  # a collective's transfer time, ns
 
 
 def simulated(program: Sequence[tuple[int, Sequence[int], Sequence[int]]]) -> list[int]:
-    """The roots of collectives (lane, ranks, how long each rank is busy before it arrives), one after another."""
+    """Return the roots of consecutive collectives.
+
+    Each is its lane, its ranks, and how long each rank is busy before it arrives.
+    """
     free: dict[int, int] = {}
     arrivals: list[Arrival] = []
     ends: dict[int, list[tuple[int, int]]] = {}
@@ -29,7 +32,7 @@ def test_in_one_group_it_is_the_last_to_arrive() -> None:
 
 
 def test_victims_hand_the_blame_on() -> None:
-    """Rank 3 holds up its node (2, 3); rank 2 then comes last to (0, 2), and everybody waits for that."""
+    """Rank 3 delays its node (2, 3). Rank 2 then comes last to (0, 2), for which all ranks wait."""
     whole = (9, (0, 1, 2, 3), (5, 5, 5, 5))
     program = [
         whole,
@@ -45,8 +48,8 @@ def test_victims_hand_the_blame_on() -> None:
 def test_what_happened_before_the_group_last_met_does_not_count() -> None:
     program = [
         (2, (2, 3), (50, 300)),
-        (3, (0, 2), (20, 21)),  # because of 3
-        (3, (0, 2), (20, 40)),  # since then nobody waited for 3
+        (3, (0, 2), (20, 21)),  # because of rank 3
+        (3, (0, 2), (20, 40)),  # since then no rank waited for rank 3
         (2, (2, 3), (5, 5)),
         (3, (0, 2), (90, 5)),
     ]
@@ -54,7 +57,10 @@ def test_what_happened_before_the_group_last_met_does_not_count() -> None:
 
 
 def test_collectives_that_overlap() -> None:
-    """Rank 1 leaves the second while it is still in the first: only what ended before its arrival counts."""
+    """Rank 1 leaves the second collective while it is still in the first.
+
+    Only collectives that ended before its arrival count.
+    """
     arrivals = [Arrival(0, 100, 0), Arrival(1, 150, 1), Arrival(2, 400, 1)]
     ends = {0: [(500, 0)], 1: [(200, 1), (500, 0)]}
     assert roots(arrivals, ends, 0) == [0, 1, 1]
@@ -67,7 +73,10 @@ def test_clocks_so_wrong_that_collectives_come_before_each_other() -> None:
 
 
 def test_a_group_that_meets_twice_at_one_time() -> None:
-    """Two collectives of a lane whose last ranks arrive in the same ns, as calls on two streams or of length 0."""
+    """The last ranks of two collectives of a lane arrive in the same ns.
+
+    Calls on two streams or of length 0 can do so.
+    """
     arrivals = [Arrival(0, 100, 0), Arrival(0, 100, 1)]
     ends = {rank: [(100, 0), (110, 1)] for rank in (0, 1)}
     assert roots(arrivals, ends, 0) == [0, 1]

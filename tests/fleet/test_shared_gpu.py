@@ -1,4 +1,4 @@
-"""A real job whose four ranks share one GPU: rank 3 is 50 ms late in `augment` in each step, and the ends are noise."""
+"""A real job whose four ranks share one GPU. Rank 3 is 50 ms late in `augment` in each step, and the ends are noise."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def asked(*words: object) -> Any:
 
 
 def changed(folder: Path, to: Path, change: Callable[[int, Trace], None]) -> Path:
-    """A copy of the capture in which each rank's trace is changed."""
+    """Write a copy of the capture in which each rank's trace is changed, and return its folder."""
     to.mkdir()
     for rank in RANKS:
         trace = json.loads(gzip.decompress((folder / f"ddp.A.rank{rank}.json.gz").read_bytes()))
@@ -46,11 +46,11 @@ def changed(folder: Path, to: Path, change: Callable[[int, Trace], None]) -> Pat
 
 
 def same(_rank: int, _trace: Trace) -> None:
-    """Nothing."""
+    """Change nothing."""
 
 
 def one_call_less(rank: int, trace: Trace) -> None:
-    """Rank 0 lacks the second all-reduce of its third step."""
+    """Remove the second all-reduce of the third step from rank 0."""
     if rank == 0:
         nccl = sorted(
             (e["ts"], i) for i, e in enumerate(trace["traceEvents"])
@@ -59,7 +59,7 @@ def one_call_less(rank: int, trace: Trace) -> None:
         del trace["traceEvents"][nccl[7][1]]
 
 
-# Other clocks, ranks without steps and some numbers are in test_pairing.py.
+# test_pairing.py tests other clocks, ranks without steps, and partial sequence numbers.
 CASES = {same: 18, one_call_less: 15}
 
 
@@ -83,14 +83,14 @@ def test_the_late_rank_is_named_and_all_answers_agree(
 
 
 def test_what_the_job_takes_without_what_makes_the_rank_late(folder: Path) -> None:
-    """A second run without it took 88.9 instead of 132.5 ms a step (36 % less where neither was profiled)."""
+    """A second run without it took 88.9 instead of 132.5 ms per step (36 % less without the profiler)."""
     answer = asked("what-if", folder, "--remove", "rank:3:augment")
     assert 100 * (answer["after"]["length_us"] / answer["before"]["length_us"] - 1) == pytest.approx(-33, abs=4)
     assert answer["matched_by"] == ["step_order"]
 
 
 def test_a_report_does_not_call_transfer_what_may_be_waiting(folder: Path, tmp_path: Path) -> None:
-    """Without steps on any rank, and one call less on one, nothing tells which calls belong together."""
+    """No rank has steps, and a call is missing on one rank, so there is no evidence which calls belong together."""
 
     def nothing_tells(rank: int, trace: Trace) -> None:
         trace["traceEvents"] = [e for e in trace["traceEvents"] if not str(e.get("name")).startswith("ProfilerStep")]

@@ -1,4 +1,4 @@
-"""Ranks that a simulation made: shifts, offsets, waits and culprits are known."""
+"""Simulated ranks, whose shifts, offsets, waits and culprits are known."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_offsets_lie_within_their_bounds_and_close_to_the_truth(offsets: list[in
     assert {rank: shift - match.shift[0] for rank, shift in match.shift.items()} == {0: 0, 1: 0, 2: late, 3: 0}
     for clock, truth in zip(fit.clocks, offsets, strict=True):
         away = abs(clock.offset_ns - (truth - offsets[0]))
-        assert away < 3 * 1.2533 * 2_000 / np.sqrt(60) * 2  # of a median of 60, and of the reference's
+        assert away < 3 * 1.2533 * 2_000 / np.sqrt(60) * 2  # the error of a median of 60, and of the reference's median
         assert clock.low_ns is not None and clock.high_ns is not None
         assert clock.low_ns <= truth - offsets[0] + 20_000 and clock.high_ns >= truth - offsets[0] - 20_000
     aligned_waits = fit.aligned_start_ns.max(axis=0) - fit.aligned_start_ns
@@ -38,14 +38,14 @@ def test_offsets_lie_within_their_bounds_and_close_to_the_truth(offsets: list[in
 def test_a_drift_is_only_applied_to_several_steps_and_a_second() -> None:
     lanes, waits = simulated(4, 400, noise_ns=2_000, seed=3)
     zero, lane = lanes[0].start_ns[0], lanes[1]
-    ppm = 30  # over 2.8 s: 84 us, within the noise that is let through
+    ppm = 30  # over 2.8 s: 84 us, within the allowed noise
     lanes[1] = moved(lane, *(((t - zero) * ppm / 1e6).astype(int) for t in (lane.start_ns, lane.end_ns)))
     _, one_step = fitted(lanes, n_steps=1)
     _, steps = fitted(lanes, n_steps=3)
     assert one_step is not None and steps is not None and steps.refused is None
     assert not any(clock.drift_applied for clock in one_step.clocks)
     assert steps.clocks[1].drift_applied
-    drifts = [clock.drift_ppm - steps.clocks[0].drift_ppm for clock in steps.clocks]  # all are against their median
+    drifts = [clock.drift_ppm - steps.clocks[0].drift_ppm for clock in steps.clocks]  # all are relative to their median
     assert drifts == [pytest.approx(truth, abs=1) for truth in (0, ppm, 0, 0)]
     aligned_waits = steps.aligned_start_ns.max(axis=0) - steps.aligned_start_ns
     assert np.abs(aligned_waits - waits).max() < 15_000
@@ -89,7 +89,10 @@ def test_sequence_numbers_whose_kinds_differ_are_refused() -> None:
 
 
 def test_broadcasts_do_not_bound_clocks() -> None:
-    """A sender leaves before a late receiver comes: that says nothing about clocks, and must not contradict them."""
+    """A sender leaves before a late receiver arrives.
+
+    This is no evidence about clocks, and must not contradict them.
+    """
     lanes, _ = simulated(2, 40, noise_ns=0, seed=4)
     matched = instances(lanes, match_lane(lanes))
     early = matched.end_ns.copy()

@@ -1,4 +1,4 @@
-"""Who is to blame: against the reference output on real captures, and on what the user tells of ranks."""
+"""Stragglers: compared with the reference output on real captures, and with roles of ranks from the user."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(*words: object) -> Any:
     return json.loads(result.output)
 
 
-@pytest.mark.slow  # other captures are in test_reference_sets.py
+@pytest.mark.slow  # test_reference_sets.py tests other captures
 @pytest.mark.parametrize(("name", "culprit"), [("dlrm_8", 7), ("torchrec_unequal", 2)])
 def test_real_captures(shared: Path, tmp_path: Path, name: str, culprit: int) -> None:
     files = [p for p in (shared / "traces" / "ranks" / name).glob("*.json.gz") if "execution" not in p.name]
@@ -53,7 +53,7 @@ def test_real_captures(shared: Path, tmp_path: Path, name: str, culprit: int) ->
     assert len(boxes) == len([row for row in answer["cells"] if row["caused_wait_ns"] is not None])
 
 
-@pytest.mark.slow  # a changed table of roles: tests/runs/store/test_user_tables.py
+@pytest.mark.slow  # tests/runs/store/test_user_tables.py tests a changed table of roles
 def test_groups_that_the_user_tells(tmp_path: Path) -> None:
     capture = write_capture(CaptureSpec(ranks=4, steps=4, straggler=3, seed=2), tmp_path / "in")
     roles = tmp_path / "roles.csv"
@@ -92,7 +92,10 @@ CREATE TABLE collectives AS SELECT '' AS capture_id, '' AS matched_by, '' AS ref
 
 
 def answered(*is_straggler: bool | None, aligned: int = 2, is_digest: bool = False) -> Stragglers:
-    """The answer for four ranks, of which the first `aligned` have a clock; rank 3 caused 90 % of the waiting, rank 2 10 %."""
+    """Return the answer for four ranks, of which the first `aligned` have a clock.
+
+    Rank 3 caused 90 % of the waiting, rank 2 10 %.
+    """
     with duckdb.connect() as con:
         con.execute(f"{EMPTY} DELETE FROM clock_offsets WHERE {is_digest}")
         con.execute(
@@ -135,7 +138,7 @@ def said(answer: Stragglers) -> str:
 
 
 def test_a_table_of_roles_for_a_capture_of_a_lake_is_refused(tmp_path: Path) -> None:
-    """The lake has its own, and the given one would be ignored."""
+    """The lake has its own roles, so the option would be ignored."""
     roles = tmp_path / "roles.csv"
     roles.write_text("rank,role,group\n0,pp,first\n")
     lake = tmp_path / "lake"

@@ -1,4 +1,4 @@
-"""Tables with a row or few per capture, which pages about many captures read instead of the tables behind them."""
+"""Tables with one or a few rows per capture, which pages about many captures read instead of the detailed tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ DATED, AFTER_BOOT = 1_790_000_000_000_000_000, 5_000_000_000
 
 @pytest.fixture
 def con() -> duckdb.DuckDBPyConnection:
-    """Two ranks of a capture with a date, two of one without, of which one was truncated, and a file that is not used."""
+    """Return two ranks of a capture with a date, and two of a capture without a date.
+
+    One of the latter is truncated. A further file is unused.
+    """
     con = duckdb.connect()
     con.execute(
         f"CREATE TABLE captures AS SELECT *, TIMESTAMP '2026-09-21 10:00:00' AS started_at FROM (VALUES "
@@ -40,7 +43,7 @@ def test_a_capture_has_its_times_and_the_day_on_which_it_began(con: duckdb.DuckD
     assert rows.keys() == {"dated", "booted", "few"}
     assert {name: f"{row['began_at']:%m-%d}" for name, row in rows.items()} == {
         "dated": "09-21",
-        "booted": "11-03",  # the clock has no date: ingestion, but not of a truncated or of an unused file
+        "booted": "11-03",  # the clock has no date: the time of ingestion, but not of a truncated or an unused file
         "few": "09-21",
     }
     assert {name: row["is_whole"] for name, row in rows.items()} == {"dated": True, "booted": False, "few": False}
@@ -81,7 +84,7 @@ def test_causes_of_all_traces_add_up_and_the_largest_name_is_named() -> None:
 
 @pytest.mark.parametrize(("n_steps", "unit"), [(4, "ns per rank and step"), (0, "ns per rank")])
 def test_means_cover_the_ranks_that_have_the_metric(n_steps: int, unit: str) -> None:
-    """Rank 1 has no GPU work, e.g. because its profiler recorded none, and rank 2 has no value for its waiting."""
+    """Rank 1 has no GPU work, for example because its profiler recorded none. Rank 2 has no value for its waiting."""
     with duckdb.connect() as con:
         con.execute(
             "CREATE TABLE capture_ranks AS FROM (VALUES (0, 'a'), (1, 'none'), (2, 'b')) AS v(rank, trace_id), "

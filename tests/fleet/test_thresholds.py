@@ -1,4 +1,4 @@
-"""Both sides of each threshold of captures: at the value, and one unit further on."""
+"""Both sides of each threshold of captures: at the value, and one unit beyond."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ DATED = 10**18 + 1
 
 
 def ended(*moved: int, n: int = 10, start_ns: int = -MS) -> Instances:
-    """Collectives of three ranks that end together, 10 ms apart; the last rank's first ones end so much later."""
+    """Return collectives of three ranks that end together, 10 ms apart.
+
+    The last rank's first collectives end later by `moved` ns.
+    """
     end = np.tile(np.arange(n, dtype=np.int64) * 10 * MS, (3, 1))
     end[2, : len(moved)] += np.array(moved, np.int64)
     start = np.tile(end[0] + start_ns, (3, 1))
@@ -49,7 +52,7 @@ def all_kept(late_ns: int) -> bool:
 
 
 def all_kept_in_noise(late_ns: int) -> bool:
-    """Where the ends' noise is 30 us: ten times that is more than 200 us."""
+    """Return whether all collectives are kept with noise of 30 us, ten times of which exceeds 200 us."""
     entries = Entries.of(ended(late_ns))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clock_offsets, "_sigmas", lambda *_: np.full(3, 30_000.0))
@@ -57,14 +60,14 @@ def all_kept_in_noise(late_ns: int) -> bool:
 
 
 def fitted(sigma: float = 0, contradiction: float = 0) -> bool:
-    """A fit with such noise, or such a contradiction, is not refused."""
+    """Return whether a fit with such noise or such a contradiction is accepted."""
     some = np.zeros(3)
     fit = _Polished(Entries.of(ended()), some, some, some, some + sigma, some + 1, np.ones(10, bool))
     return _refusal(fit, contradiction, False, 0.0) is None
 
 
 def certain(parts_of_wait: float) -> bool:
-    """Noisy ends of a match that does not rest on them are used, where their error is a small part of the wait."""
+    """Return whether noisy ends are used if the match does not need them and their error is this part of the wait."""
     noise = [150_000, -150_000] * 20
     error = max(clock.error_ns for clock in fit_clocks(ended(*noise, n=40), one_clock=True).clocks)
     wait = int(parts_of_wait * error)
@@ -74,7 +77,7 @@ def certain(parts_of_wait: float) -> bool:
 
 
 def drifts(span_ns: int, moved_ns: float) -> bool:
-    """Over such a span a rank's clock moves so far, where the error is 100 us."""
+    """Return whether a rank's clock drifts if it moves `moved_ns` over this span. The error is 100 us."""
     end = np.tile(np.linspace(0, span_ns, 6).astype(np.int64), (3, 1))
     entries = Entries.of(Instances(end, end, np.ones((3, 6), bool), np.ones(6, bool)))
     some = np.zeros(3)
@@ -93,14 +96,14 @@ def apart(ns: int) -> bool:
 
 
 def stepped(paired: int) -> bool:
-    """Of 1000 kernels so many are in steps that both ranks have equally often."""
+    """Return whether steps are evidence if `paired` of 1000 kernels are in steps that both ranks have equally often."""
     own, _ = _in_steps(
         lane(1000, steps=[1] * paired + [2] * (1000 - paired)), lane(1001, steps=[1] * paired + [2] * (1001 - paired))
     )
     return bool(len(own))
 
 
-# name[/use]: what is decided, a value for which it holds, and one for which it does not
+# name[/use]: the decision, a value for which it is true, and a value for which it is false
 CLOCKS = {
     "min_matched": (lambda n: not fit_clocks(ended(n=n)).refused, 5, 4),
     "min_matched/overlap": (lambda n: bool(shifts_of(lane(n), lane(n)).ordered), 5, 4),
@@ -129,10 +132,10 @@ def test_clocks_and_pairs_on_both_sides(name: str) -> None:
 def straggler(
     *, ranks: int = 20, last: int = 50, of: int = 100, caused: int = 900_000, marginal: int = 90_000, agree: int = 1000
 ) -> tuple[Any, Any]:
-    """Whether rank 0 is a straggler, and whether it is certain.
+    """Return whether rank 0 is a straggler, and whether that is certain.
 
-    It is waited for in `last` of `of` collectives and causes `caused` of 1 ms of waiting, delays the others by `marginal` of
-    1 ms; durations and clocks agree in `agree` of the collectives.
+    The others wait for it in `last` of `of` collectives. It causes `caused` ns of 1 ms of waiting, and delays the
+    others by `marginal` ns of 1 ms. Durations and clocks agree in `agree` of the collectives.
     """
     rows = []
     for number in range(of):
@@ -165,12 +168,12 @@ def is_persistent(captures: int) -> bool:
 
 
 def is_near(before_ns: int = 0, after_ns: int = 0) -> bool:
-    """An entry of a ring so long before a call of 30 us, or after it."""
+    """Return whether an entry of a ring matches by time, that far before a call of 30 us or after it."""
     return match_of_entry(10 * MS - before_ns if before_ns else 10 * MS + 30_000 + after_ns, 10 * MS) == "time"
 
 
 def match_of_entry(created_ns: int, start_ns: int, seq: str = "NULL", dtype: str = "half") -> str:
-    """By what an entry of a ring, number 1, is matched with a call of 30 us."""
+    """Return the evidence that matches entry 1 of a ring with a call of 30 us."""
     with duckdb.connect() as con:
         con.execute(
             "CREATE TABLE flight_recorder_dumps AS SELECT 's' AS set_id, 'j' AS job, 'f' AS folder, 0 AS rank, 0 AS ingested_at;"
@@ -221,19 +224,22 @@ def window(**more: Any) -> Any:
 
 
 def said_beside_the_mean(ns: int) -> bool:
-    """The median changes so much, and the mean does not, in a window of 1 ms."""
+    """Return whether the sentence names the median, which changes by `ns` in a window of 1 ms.
+
+    The mean does not change.
+    """
     pair: Any = SimpleNamespace(control=window(duration_ns=MS), test=window(duration_ns=MS + ns), where="")
     return _in_the_median([pair], 0, MS) != ""
 
 
 def said_on_average(ns: int) -> bool:
-    """The median step is so much shorter than the mean one of 1 ms."""
+    """Return whether the sentence says "on average" if the median step is `ns` shorter than the mean step of 1 ms."""
     steps = {"length_ns": 4 * MS, "n_steps": 4, "steps_ns": 4 * MS, "median_step_ns": MS - ns}
     return "on average" in Why("t", steps, [], [])._whole
 
 
 def left_out_as_warm_up(times: float) -> bool:
-    """The first step of one side alone is so many times as long as those after it."""
+    """Return whether a step is left out if one side's first step is `times` as long as those after it."""
     (control, test) = (
         [Window("t", step, 0, 0, 1, 0, 0, warm_up_times=of if step == 1 else None) for step in (1, 2, 3)]
         for of in (None, times)
@@ -242,7 +248,7 @@ def left_out_as_warm_up(times: float) -> bool:
 
 
 def paired_by_number(common: int) -> bool:
-    """Of 10 and of 20 steps so many have the same numbers."""
+    """Return whether steps are paired by number if `common` of 10 and 20 steps have the same numbers."""
     control, test = (
         [Window("t", first + n, 0, 0, 1, 0, 0) for n in range(of)] for first, of in ((0, 10), (10 - common, 20))
     )
@@ -250,7 +256,7 @@ def paired_by_number(common: int) -> bool:
 
 
 def by_operators(ns: int) -> bool:
-    """So much of 1 ms of GPU time has an operator."""
+    """Return whether operators are used if `ns` of 1 ms of GPU time has an operator."""
     with duckdb.connect() as con:
         con.execute(
             "CREATE TABLE traces AS SELECT 't' AS trace_id, 'p' AS path, 'f' AS file, 0 AS rank, 'd' AS device_name, 'ok' AS status;"
@@ -264,7 +270,7 @@ def by_operators(ns: int) -> bool:
 
 
 def change(ns: int) -> bool:
-    """A kernel of 1000 ns in test and so many in control is unchanged."""
+    """Return whether a kernel of 1000 ns in test and `ns` in control is unchanged."""
     with duckdb.connect() as con:
         sides = "SELECT 1 AS part, 'kernel' AS by_what, side AS trace_id, CAST(NULL AS BIGINT) AS step, side"
         con.execute(
@@ -284,13 +290,13 @@ def judged(base: list[float], new: list[float]) -> Any:
 
 
 def is_large(grown: float, spread: float = 0) -> bool:
-    """The median grew by so much, where the base's deviate by `spread` of it."""
+    """Return whether a median that grew by `grown` is large, if the base's values deviate by `spread`."""
     base = [1000 * (1 + spread * sign) for sign in (-1, 1) * 5]
     return judged(base, [1000 * (1 + grown)] * 5).reason.startswith("the effect exceeds")
 
 
 def is_rare(*new: float) -> bool:
-    """Five captures that rank so among ten others."""
+    """Return whether five captures that rank like `new` among ten others are rare."""
     return "and the new captures rank higher" in judged([float(n) for n in range(10)], list(new)).reason
 
 
@@ -299,13 +305,13 @@ def has_verdict(n_base: int, n_new: int) -> bool:
 
 
 def carries_data(kind: str, at_s: float) -> bool:
-    """A transfer that ends, or starts, then: a compute starts and ends at 1 s."""
+    """Return whether a transfer that ends or starts at `at_s` carries data. A compute starts and ends at 1 s."""
     ops: Any = (SimpleNamespace(start=1.0, end=1.0), SimpleNamespace(start=at_s, end=at_s))
     return _real(kind, ops, {P2P[kind][0]: [0], kind: [1]}) == [1]
 
 
 def takes_no_time(before_s: float) -> bool:
-    """Of two transfers one ends so long before the other starts."""
+    """Return whether a transfer takes no time if it ends `before_s` before the other one starts."""
     start = np.array([0.0, 0.1], np.float32).reshape(2, 1, 1)
     end = np.array([0.1 - before_s, 0.2], np.float32).reshape(2, 1, 1)
     unit = SimpleNamespace(grouped=True, ops=[0, 1], across_dp=False)

@@ -1,4 +1,4 @@
-"""The fleet today: each job's newest capture next to earlier ones, as a table, as metrics, as a page."""
+"""The fleet today: each job's newest capture next to earlier ones, as a table, as metrics, and as a page."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tests.pages import DOCS
 
 NASTY = 'a "quoted" \\ job\n</td><script>'
 CAPTURES = [("day", 0), ("day", 1), ("day", 2), (NASTY, 3)]
-"""The job and the seed of each capture, in the order of time."""
+"""The job and the seed of each capture, in order of time."""
 NOTHING = Fleet(
     n_traces=0, n_captures=0, jobs=[], days=[], worse=[], n_rejects=0, rejects=[], n_failures=0, stragglers=[], failures=[],
     causes=[], fixes=[],
@@ -69,7 +69,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _later(folder: Path, days: int) -> None:
-    """Move a capture by whole days: without it all would begin at the same moment."""
+    """Move a capture by whole days, because otherwise all captures would begin at the same time."""
     import gzip
 
     for file in folder.glob("*.json.gz"):
@@ -89,7 +89,7 @@ def con(lake: Path, jobs: Any) -> Iterator[duckdb.DuckDBPyConnection]:
         yield opened
 
 
-# 19 s for their lake; its tables by hand are in test_summaries.py and test_history.py.
+# 19 s for their lake; test_summaries.py and test_history.py test its tables by hand.
 @pytest.mark.slow(together="fleet today")
 def test_a_job_is_its_newest_capture_next_to_the_earlier(jobs: dict, con: duckdb.DuckDBPyConnection) -> None:
     rows = con.execute(
@@ -111,7 +111,7 @@ def test_a_job_is_its_newest_capture_next_to_the_earlier(jobs: dict, con: duckdb
 
 
 def read_metrics(text: str) -> list[Any]:
-    """As Prometheus reads them."""
+    """Parse a text as Prometheus does."""
     parser = pytest.importorskip("prometheus_client.openmetrics.parser", reason="prometheus-client is not installed")
     return list(parser.text_string_to_metric_families(text))
 
@@ -135,7 +135,7 @@ def test_metrics_are_read_by_prometheus(lake: Path, jobs: dict) -> None:
 
     assert of("traces") == {"": 12} and of("captures") == {"": 4} and of("rejected_files") == {"": 1}
     assert of("job_step_seconds")["day"] == jobs["day"]["step_ns"] / 1e9
-    assert list(of("job_earlier_step_seconds")) == ["day"]  # what is not measured has no sample
+    assert list(of("job_earlier_step_seconds")) == ["day"]  # a value that is not measured has no sample
     assert "tracelake_job_price" not in families
     ranks = {
         s.labels["job"]: (s.labels["rank"], s.value) for s in families["tracelake_job_straggler_wait_ratio"].samples
@@ -175,7 +175,7 @@ def test_people_see_what_is_wrong(lake: Path) -> None:
     said = CliRunner().invoke(app, ["fleet", "--lake", str(lake), "--job", "day"])
     assert re.search(
         r"GPU computing: [\d.]+ ms of [\d.]+ ms of GPU time this week", said.stdout
-    )  # not 6.9e-07 GPU-hours
+    )  # rather than 6.9e-07 GPU-hours
     assert "12 traces" not in said.output and "9 traces, 3 captures, 1 job" in said.output
     unknown = CliRunner().invoke(app, ["fleet", "--lake", str(lake), "--job", "dya"])
     assert unknown.exit_code == 1 and "no job 'dya' in the lake: did you mean day" in unknown.output
@@ -188,7 +188,7 @@ def test_people_see_what_is_wrong(lake: Path) -> None:
 def test_an_unknown_job_is_an_error_and_nothing_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    """A monitoring system would take zeros for a job that stopped."""
+    """A monitoring system would interpret zeros as a job that stopped."""
     with duckdb.connect() as con:
         con.execute("CREATE TABLE traces AS SELECT 'day' AS job")
         monkeypatch.setattr("pipelines.faces.cli.fleet.fleet.open_analyst", lambda *_: con.cursor())
@@ -277,8 +277,8 @@ def test_what_the_gpu_time_goes_to_and_what_grew_most_since_the_weeks_before() -
         "compilation and loading: 2.00 GPU-hours of 16.00 this week (12 %), 100 % of it job vision",
         "grew most: data loading of job vision, 50 % of its time this week, 10 % in the weeks before",
     ]
-    assert len(list(_causes(rows[:1]))) == 1  # nothing to compare it with
-    # More of a job's time, but it grew less.
+    assert len(list(_causes(rows[:1]))) == 1  # there is nothing to compare it with
+    # The other cause takes more of a job's time, but grew less.
     assert "grew most: data loading" in [*_causes([{**rows[0], "before_percent": 90.0}, *rows[1:]])][-1]
 
 
@@ -317,7 +317,7 @@ def test_what_would_help_is_summed_over_captures_and_the_largest_are_shown(capsy
 
 
 def test_the_week_is_the_lakes_and_files_that_form_no_ranks_count() -> None:
-    """Job b was not captured in the week of the lake's newest capture; of captures c and d no trace has a rank."""
+    """Job b was not captured in the week of the lake's newest capture. No trace of captures c and d has a rank."""
     with duckdb.connect() as con:
         con.execute(
             "CREATE TABLE captures AS SELECT * FROM (VALUES ('a', 'a'), ('b', 'b'), ('c', NULL), ('d', 'd')) "
@@ -353,7 +353,7 @@ def test_the_dashboard_and_the_page_name_metrics_that_there_are() -> None:
         named = set(re.findall(r"\btracelake_\w+", (DOCS / name).read_text()))
         assert named <= there, named - there
     assert there <= set(re.findall(r"\btracelake_\w+", (DOCS / "monitoring.md").read_text()))
-    # Of a gauge `rate` and `increase` take each decrease, as by retention, for a restart from 0.
+    # For a gauge, `rate` and `increase` treat each decrease, such as by retention, as a restart from 0.
     text = "".join((DOCS / name).read_text() for name in ("monitoring.md", "grafana.json"))
     assert not re.search(r"\b(rate|increase)\(", text)
     panels = json.loads((DOCS / "grafana.json").read_text())["panels"]
@@ -363,7 +363,7 @@ def test_the_dashboard_and_the_page_name_metrics_that_there_are() -> None:
 
 
 def test_prometheus_keeps_the_label_by_which_alerts_and_dashboard_name_the_job() -> None:
-    """By default Prometheus renames a label `job` of the text it reads to `exported_job`."""
+    """By default Prometheus renames a label `job` of the scraped text to `exported_job`."""
     page = (DOCS / "monitoring.md").read_text()
     blocks = [yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```$", page, re.M | re.S)]
     (scrapes,) = (block["scrape_configs"] for block in blocks if "scrape_configs" in block)
@@ -377,9 +377,9 @@ def test_the_queries_of_the_page_run(con: duckdb.DuckDBPyConnection) -> None:
     assert len(queries) == 4 and all(con.execute(query).fetchall() for query in queries)
 
 
-@pytest.mark.slow  # 5 CPU s: a lake of its own. What becomes of such a file in a capture is in test_captures.py
+@pytest.mark.slow  # 5 CPU s for a separate lake; test_captures.py tests such a file in a capture
 def test_a_file_that_ends_early_and_lost_its_clock_is_not_the_newest_of_its_job(tmp_path: Path) -> None:
-    """Nor is it of the day on which it was ingested, nor do the week's causes begin with it."""
+    """It also does not belong to the day of its ingestion, and the week's causes do not begin with it."""
     import gzip
 
     (first, _) = write_capture(CaptureSpec(ranks=2, steps=2, layers=1), tmp_path / "whole").paths
@@ -401,13 +401,14 @@ def test_a_file_that_ends_early_and_lost_its_clock_is_not_the_newest_of_its_job(
             "json",
         )
     )[0]["s"]
-    assert sum(row["gpu_seconds"] for row in answer["causes"]) == pytest.approx(seconds, abs=1e-5)  # they are rounded
+    # the values are rounded
+    assert sum(row["gpu_seconds"] for row in answer["causes"]) == pytest.approx(seconds, abs=1e-5)
     (newest,) = json.loads(run("sql", NEWEST, "--lake", tmp_path / "lake", "--format", "json"))
     assert newest["file"] == "rank1.json.gz"
 
 
 def test_what_the_tables_lack_is_on_the_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page is passed on without its stderr."""
+    """A page is shared without its stderr."""
     said = "/mnt/ro cannot be written: the answer is from what is computed there"
 
     def opened(*_: object) -> duckdb.DuckDBPyConnection:
@@ -425,7 +426,7 @@ def test_what_the_tables_lack_is_on_the_pages(tmp_path: Path, monkeypatch: pytes
     assert (tmp_path / "c0ffee.html").read_text() == f"not computed: {said}"
 
 
-# The findings of real captures are in tests/faces/cli/test_limiting_findings.py.
+# tests/faces/cli/test_limiting_findings.py tests the findings of real captures.
 def test_what_limits_the_newest_captures_stands_beside_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module, said = "pipelines.faces.cli.fleet.fleet", "1 of 4 ranks is missing (2)"
     monkeypatch.setattr(READ_FLEET, lambda *_: NOTHING)

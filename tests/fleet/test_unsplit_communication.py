@@ -1,4 +1,7 @@
-"""Communication that is not matched, or of a refused lane, is neither transfer nor waiting; evidence that contradicts is a finding."""
+"""Unmatched communication, and communication of a refused lane, which are neither transfer nor waiting.
+
+Contradicting evidence is a finding.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ import pytest
 from pipelines.models.catalog import load_catalog
 from pipelines.models.rule_tables import create_rules
 
-# Two ranks, each with an all-reduce of group a from 0 to 100 and one of group b from 200 to 300, a gemm beside it from 250.
+# Two ranks, each with an all-reduce of group a from 0 to 100 and one of group b from 200 to 300. A gemm overlaps the
+# latter from 250.
 TABLES = """
 CREATE TABLE capture_ranks AS
     SELECT 'c' AS capture_id, rank, 't' || rank AS trace_id, CAST(NULL AS VARCHAR) AS left_out_reason FROM range(2) AS r(rank);
@@ -64,11 +68,13 @@ def test_a_refused_lane(con: duckdb.DuckDBPyConnection) -> None:
     con.execute(
         "INSERT INTO collective_ranks SELECT 'c', 1, 1, rank, trace_id, 2, 200, 100, 40 * rank FROM capture_ranks"
     )
-    # It is matched, and only its clocks are refused: the ranks do not leave together, so durations tell no waiting.
+    # The lane is matched, and only its clocks are refused. The ranks do not leave together, so durations do not show
+    # waiting.
     assert spent(con, 1) == refused
     con.execute("UPDATE collective_groups SET refused_reason = NULL")
     assert spent(con, 1) == {"straggler_wait": 70, "exposed_communication": 80, **same}
-    # Of calls without a partner, such as the first of a rank whose profiler began earlier, no waiting is known either.
+    # The waiting of calls without a partner is unknown, too, such as the first call of a rank whose profiler began
+    # earlier.
     con.execute("DELETE FROM collective_ranks WHERE event_id = 2")
     assert spent(con, 0) == {"exposed_communication": 100, "unsplit_communication": 50, **same}
 
@@ -79,7 +85,7 @@ def test_kernels_without_a_group_and_ranks_alone(con: duckdb.DuckDBPyConnection)
     con.execute("UPDATE collective_kernels SET group_name = NULL WHERE event_id = 2")
     assert spent(con, 0)["unsplit_communication"] == 50
     con.execute("DELETE FROM capture_ranks WHERE rank = 1")
-    assert "unsplit_communication" not in spent(con, 0)  # a rank by itself waits for nobody in this capture
+    assert "unsplit_communication" not in spent(con, 0)  # a single rank waits for no other rank of this capture
 
 
 def test_a_rank_without_gpu_work_spends_nothing_on_its_host(con: duckdb.DuckDBPyConnection) -> None:
@@ -104,7 +110,7 @@ def test_contradictions_and_gaps_in_steps_are_findings() -> None:
         )
         query = f"SELECT check_name, severity, n, detail FROM ({models['capture_quality'].sql}) ORDER BY ALL"
         findings = con.execute(query).fetchall()
-        con.execute("UPDATE _fitted_lanes SET shift = 0")  # such as of a rank whose profiler stopped earlier
+        con.execute("UPDATE _fitted_lanes SET shift = 0")  # like a rank whose profiler stopped earlier
         at_the_end = con.execute(query).fetchall()[1:]
         con.execute("UPDATE _fitted_lanes SET shift = NULL, matched_by = 'sequence_number'")
         numbered = con.execute(query).fetchall()[1:]

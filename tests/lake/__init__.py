@@ -1,1 +1,1 @@
-"""Tests of the lake: crashes, several processes at once, what analysts see."""
+"""Tests of the lake: crashes, concurrent processes, the analysts' view."""

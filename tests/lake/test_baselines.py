@@ -10,7 +10,7 @@ from pipelines.lake.baselines import NoBaseline, set_baseline
 
 
 def test_removing_a_baseline_makes_no_lake(tmp_path: Path) -> None:
-    """The layout's marker in a lake of tracelake 0.1, which has none, would have it read as one of this version."""
+    """A lake of tracelake 0.1 has no layout marker. Writing one would make its files count as the current layout."""
     with pytest.raises(NoBaseline, match="no baseline 'main': there are none") as unknown:
         set_baseline(tmp_path / "lake", "main", None)
     assert unknown.value.hint == f"Set one with `tracelake baseline set NAME TRACE --lake {tmp_path / 'lake'}`."

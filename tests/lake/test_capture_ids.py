@@ -1,4 +1,4 @@
-"""One id with one meaning: traces.capture_id joins captures, whatever came when."""
+"""Capture ids: traces.capture_id joins captures, whatever the order in which traces arrived."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MEMBERS = "SELECT trace_id, capture_id FROM capture_ranks"
 
 
 def write_rank(folder: Path, rank: int, start: int, name: str = "gemm", world_size: int = 3) -> Path:
-    """A rank's trace of one kernel that starts at `start` seconds."""
+    """Write a rank's trace with one kernel that starts at `start` seconds, and return its path."""
     path = folder / f"rank{rank}_{start}_{name}.json"
     path.parent.mkdir(exist_ok=True)
     spread = {"rank": rank, "world_size": world_size}
@@ -45,7 +45,7 @@ def write_rank(folder: Path, rank: int, start: int, name: str = "gemm", world_si
 
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    """The analysts' file is left out: it takes longer than the tables."""
+    """Return a lake that does not publish the analysts' file, which takes longer than the tables."""
     monkeypatch.setattr("pipelines.runs.materialize.publishing.publish", lambda *_: None)
     return Lake(tmp_path / "lake")
 
@@ -56,7 +56,7 @@ def pairs(lake: Lake, query: str) -> list[tuple[str, str]]:
 
 
 def truth(lake: Lake) -> list[tuple[str, str]]:
-    """Each trace with the capture that it is in, worked out anew from all traces."""
+    """Return each trace with its capture, recomputed from all traces."""
     captures = lake_captures(lake)
     return sorted((member.trace.trace_id, name) for name, capture in captures.items() for member in capture.members)
 
@@ -64,17 +64,20 @@ def truth(lake: Lake) -> list[tuple[str, str]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2 if SLOW else 1))
 def test_every_trace_of_a_capture_joins_it_as_ranks_come_in(lake: Lake, tmp_path: Path, seed: int) -> None:
-    """Four captures of two jobs in one folder, their ranks in several batches and any order; late ones regroup."""
+    """Four captures of two jobs share a folder.
+
+    Their ranks arrive in several batches and any order, and late ranks regroup.
+    """
     choice = random.Random(seed)
     starts = [0, 100, 200, 300]
-    ranks = [(rank, start) for start in starts for rank in range(3)] + [(0, 101)]  # the last: a rank that came twice
+    ranks = [(rank, start) for start in starts for rank in range(3)] + [(0, 101)]  # the last one is a duplicate rank
     choice.shuffle(ranks)
     before: list[tuple[str, str]] = []
     parts = 3 if SLOW else 2
     for n in range(parts):
         files = [write_rank(tmp_path / "in", rank, start) for rank, start in ranks[n::parts]]
         ingest(files, lake, job="one" if n % 2 else None)
-        if n:  # the new ones are in no computed capture yet: their ids lead to none
+        if n:  # no computed capture contains the new traces yet, so their ids join nothing
             assert pairs(lake, JOINED) == before
         materialize_all(lake, ["captures"])
         assert pairs(lake, JOINED) == pairs(lake, MEMBERS) == truth(lake)
@@ -87,7 +90,7 @@ def test_a_capture_that_is_split_later(lake: Lake, tmp_path: Path) -> None:
     ingest([write_rank(tmp_path, 0, 0), write_rank(tmp_path, 1, 100)], lake)
     materialize_all(lake, ["captures"])
     ((first, before), (second, same)) = pairs(lake, JOINED)
-    assert before == same  # ranks of any time are one capture while no rank comes again
+    assert before == same  # ranks are one capture, whatever their times, until a rank repeats
     ingest([write_rank(tmp_path, 0, 100)], lake)
     materialize_all(lake, ["captures"])
     after = dict(pairs(lake, JOINED))
@@ -96,7 +99,7 @@ def test_a_capture_that_is_split_later(lake: Lake, tmp_path: Path) -> None:
 
 
 def two_captures(lake: Lake, folder: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """The traces of two captures in a folder, ingested one after the other, each with its capture's id."""
+    """Ingest two captures of one folder, one after the other, and return the capture id of each of their traces."""
     ingest([write_rank(folder, rank, 0) for rank in range(2)], lake)
     first = dict(truth(lake))
     ingest([write_rank(folder, rank, 100) for rank in range(2)], lake)
@@ -104,7 +107,7 @@ def two_captures(lake: Lake, folder: Path) -> tuple[dict[str, str], dict[str, st
 
 
 def test_no_capture_takes_over_the_id_of_one_that_retention_removed(lake: Lake, tmp_path: Path) -> None:
-    """A baseline of the removed capture would mean another one."""
+    """If another capture took over the id, a baseline of the removed capture would mean the other capture."""
     _, later = two_captures(lake, tmp_path / "in")
     retention._hide(lake, lake.batches()[:1])
     assert dict(truth(lake)) == later
@@ -124,11 +127,11 @@ def test_no_capture_takes_over_the_id_of_one_that_was_forgotten(
     assert dict(truth(lake)) == {**first, **later}
 
 
-@pytest.mark.slow  # three forgets; one that names its capture is above
+@pytest.mark.slow  # three forgets; the test above forgets a trace that names its capture
 def test_a_capture_keeps_its_id_without_the_trace_that_names_it(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first capture of the folder, whose other ranks came after those of the second one, and then the second."""
+    """The folder's first capture gets most ranks after the second one is complete. Both keep their ids."""
     monkeypatch.setattr("pipelines.runs.forget.publish", lambda _: None)
     for ranks, start in (((0,), 0), (range(4), 100), ((1, 2, 3), 0)):
         ingest([write_rank(tmp_path / "in", rank, start, world_size=4) for rank in ranks], lake)
@@ -165,7 +168,7 @@ def test_a_capture_keeps_its_id_when_a_whole_file_supersedes_what_named_it_after
 
 
 def as_digests(lake: Lake) -> None:
-    """Make the tables of captures those of digests, as `retention --keep digest` does."""
+    """Replace the capture tables with digests, as `retention --keep digest` does."""
     materialize_all(lake, MEMBERSHIP_TABLES)
     for batch in lake.batches(CAPTURE_MARK):
         copies = {table: lake.staging(batch) / table for table in MEMBERSHIP_TABLES}
@@ -206,12 +209,12 @@ def test_a_trace_of_a_digest_that_comes_back_is_of_no_digest(
     ingest([file], lake)
     assert [capture.is_digest for capture in lake_captures(lake).values()] == [False]
     assert len(changed_captures(FolderStore(lake))) == 1
-    assert len(materialize_all(lake, MEMBERSHIP_TABLES)) == 2  # although the capture has the same traces as the digest
+    assert len(materialize_all(lake, MEMBERSHIP_TABLES)) == 2  # although the digest has the same traces
     assert [lake.is_digest(row.batch) for row in known_captures(lake).values()] == [False]
     assert materialize_all(lake, MEMBERSHIP_TABLES) == changed_captures(FolderStore(lake)) == []
 
 
-@pytest.mark.slow  # 4 CPU s; the id itself is above, and what a query computes in tests/faces/cli
+@pytest.mark.slow  # 4 CPU s; tests above check the id, and tests/faces/cli what a query computes
 def test_a_query_that_names_the_id_has_it_up_to_date(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     ingest([write_rank(tmp_path / "in", rank, start) for rank in range(3) for start in (0, 100)], lake)
@@ -222,15 +225,15 @@ def test_a_query_that_names_the_id_has_it_up_to_date(tmp_path: Path) -> None:
         return json.loads(done.stdout)
 
     assert ask("SELECT count(rank) AS n FROM traces") == [{"n": 6}]
-    assert not table_files(lake.root, "captures")  # not asked for
+    assert not table_files(lake.root, "captures")  # not computed without a request
     rows = ask("SELECT trace_id, capture_id FROM traces ORDER BY trace_id")
     assert [(row["trace_id"], row["capture_id"]) for row in rows] == truth(lake)
     assert ask("SELECT count(DISTINCT capture_id) AS n FROM traces JOIN captures USING (capture_id)") == [{"n": 2}]
 
 
-@pytest.mark.slow  # the query above has the id
+@pytest.mark.slow  # the test above queries the id
 def test_what_was_critical_is_told_by_capture(tmp_path: Path) -> None:
-    """Two captures in a folder; of a rank that came twice the trace with more events counts."""
+    """A folder has two captures. If a rank occurs twice, the trace with more events counts."""
     lake, folder = Lake(tmp_path / "lake"), tmp_path / "in"
     files = [write_rank(folder, rank, start, name) for start, name in ((0, "a"), (100, "b")) for rank in range(2)]
     twin = write_rank(folder, 1, 100, "twin")

@@ -1,4 +1,4 @@
-"""The catalog is damaged, lost, or its writer killed: nothing is lost, and nothing is there twice."""
+"""A damaged or lost catalog, or a killed writer: no rows are lost, and none are duplicated."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SHOWN = ["traces", "events", "findings", "rejects", *TABLES]
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A lake of three batches, one of them with a rejected file; two are merged into a fourth, and not deleted yet."""
+    """Build a lake of three batches, one with a rejected file. Two are merged into a fourth, but not deleted yet."""
     folder = tmp_path_factory.mktemp("catalog")
     lake = Lake(folder / "lake")
     ingest(capture(folder / "in", ranks=2), lake)
@@ -51,7 +51,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def lake(whole: Path) -> Iterator[Lake]:
-    """The lake of `whole`, which is there again afterwards."""
+    """Yield the lake of `whole`, and restore it afterwards."""
     with kept(whole) as lake:
         yield lake
 
@@ -81,7 +81,7 @@ def test_rejected_files_of_a_merged_batch_are_not_there_twice(tmp_path: Path, mo
         ingest([write_trace(tmp_path / f"{seed}.json", seed)], lake)
     (alone,) = set(manifest.shown(lake.root)) - {batch.batch_id for batch in lake.batches()}
     rebuild(lake.root)
-    assert alone in manifest.shown(lake.root)  # it is nowhere else
+    assert alone in manifest.shown(lake.root)  # no other file contains it
     monkeypatch.setattr(retention, "publish", lambda _: None)
     assert [len(merge.batches) for merge in compact(lake, older_than=0).merges] == [3]
     rebuild(lake.root)
@@ -90,7 +90,7 @@ def test_rejected_files_of_a_merged_batch_are_not_there_twice(tmp_path: Path, mo
     assert list(manifest.entries(lake.root)) == [batch.batch_id for batch in lake.batches()]
 
 
-@pytest.mark.slow  # 4 s; a lost one is above
+@pytest.mark.slow  # 4 s; a test above loses the catalog
 def test_the_command_makes_it_again(lake: Lake) -> None:
     expected, before = shown(lake, SHOWN), content(lake.root).state
     done = CliRunner().invoke(app, ["check", "--rebuild", "--lake", str(lake.root)])
@@ -100,7 +100,7 @@ def test_the_command_makes_it_again(lake: Lake) -> None:
 
 
 def test_damage_anywhere_is_noticed_and_mended(lake: Lake) -> None:
-    """A byte here and there, in the header as well as in rows; after each, the lake answers as before."""
+    """Flip a bit at random offsets, in the header as well as in rows. After each, the lake answers as before."""
     choice, path = random.Random(SEED), lake.root / CATALOG
     expected, whole = shown(lake, SHOWN), path.read_bytes()
     state = content(lake.root).state
@@ -108,7 +108,7 @@ def test_damage_anywhere_is_noticed_and_mended(lake: Lake) -> None:
     places = [*choice.sample(range(100), 20), *(choice.randrange(len(whole)) for _ in range(100 if SLOW else 30))]
     mended = 0
     for at in places:
-        catalog_file._memory.clear()  # as a process that has seen nothing of it
+        catalog_file._memory.clear()  # simulates a process that has not read the catalog yet
         damaged = bytearray(whole)
         damaged[at] ^= 1 << choice.randrange(8)
         path.write_bytes(damaged)
@@ -133,7 +133,7 @@ _DAMAGES: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.slow  # 4 s; other damage is above
+@pytest.mark.slow  # 4 s; the test above covers other damage
 def test_the_log_of_a_damaged_catalog_is_not_applied_to_the_new_one(lake: Lake) -> None:
     expected, path = shown(lake, SHOWN), lake.root / CATALOG
     log = path.with_name(f"{CATALOG}-wal")
@@ -141,7 +141,7 @@ def test_the_log_of_a_damaged_catalog_is_not_applied_to_the_new_one(lake: Lake) 
         con.execute("UPDATE batches SET brief = 'x'")
         con.commit()
         kept_log = log.read_bytes()
-    path.write_bytes(b"no catalog" + path.read_bytes()[10:])  # SQLite does not open it, and so leaves its log
+    path.write_bytes(b"no catalog" + path.read_bytes()[10:])  # SQLite cannot open the file, so it keeps the log
     log.write_bytes(kept_log)
     assert_as_before(lake, expected, "log")
 
@@ -233,7 +233,10 @@ def put_again(root: Path, staged: Path) -> None:
 @pytest.mark.slow  # 4 s
 @pytest.mark.kills
 def test_what_a_killed_writer_announced_is_what_is_in_place(lake: Lake, tmp_path: Path) -> None:
-    """Whoever looks next finds the old file or the new one, with its version and its digest."""
+    """A writer killed at any step leaves either the old file or the new one.
+
+    Its recorded version and digest match the file.
+    """
     batch = lake.batches()[-1]
     target, seen = table_file(lake.root, "kernels", batch), set()
     duckdb.sql(f"COPY (FROM read_parquet('{target}') LIMIT 1) TO '{tmp_path / 'new.parquet'}' (FORMAT parquet)")
@@ -254,7 +257,7 @@ def test_what_a_killed_writer_announced_is_what_is_in_place(lake: Lake, tmp_path
 
 
 def test_a_batch_is_not_there_before_it_is_confirmed_nor_by_halves(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a writer is at work others see what was, and its commit by one SELECT afterwards."""
+    """While a writer works, other processes see the old state. Afterwards one SELECT shows them its whole commit."""
     serial, states = content(lake.root).state[1], []
     place = Lake._place
 
@@ -281,7 +284,7 @@ def test_a_file_that_no_row_names_is_garbage(lake: Lake) -> None:
 
 
 def test_a_lake_that_may_not_be_written_is_read(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SQLite cannot open such a catalog: a copy of it is read, with what its log holds."""
+    """SQLite cannot open such a catalog, so tracelake reads a copy of it, including the content of its log."""
     expected, connect = shown(lake, SHOWN), sqlite3.connect
 
     def refused(name: str, *args: Any, **more: Any) -> sqlite3.Connection:
@@ -299,7 +302,10 @@ def test_a_lake_that_may_not_be_written_is_read(lake: Lake, monkeypatch: pytest.
 def test_a_copy_of_a_catalog_that_is_written_meanwhile_is_of_one_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As above, while another process commits: half of the copy would be from before it, and half from after it."""
+    """Another process commits while the catalog is copied.
+
+    Without a check, half of the copy would be older than the commit.
+    """
     lake, connect, copyfile = Lake(tmp_path / "lake"), sqlite3.connect, shutil.copyfile
     ingest([write_trace(tmp_path / "in" / "0.json", 0)], lake)
 

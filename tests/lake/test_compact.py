@@ -1,4 +1,4 @@
-"""Small batches become one: no answer changes, whatever is killed when, and what is done with the lake afterwards."""
+"""Merging small batches: answers do not change, whatever step is killed and whatever happens to the lake afterwards."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NO_GRACE = timedelta(0)
 
 
 def ingest_at(lake: Lake, at: datetime, *files: Path) -> None:
-    """Ingest files as one batch, as if at that time."""
+    """Ingest files as one batch with that time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Lake, "new_batch", Ages((NOW - at) / DAY).new)
         ingest(files, lake)
@@ -48,10 +48,10 @@ def ingest_at(lake: Lake, at: datetime, *files: Path) -> None:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four batches of one past day, one of them of a rejected file, and one of today; all computed.
+    """Build a lake with four batches of one past day and one of today, and compute all tables.
 
-    The traces of that day are two captures of a job; of all five the least id is not in the first batch, after which a
-    capture is named.
+    One batch of the past day has only a rejected file. The past day's traces form two captures of a job. Of all five
+    traces, the smallest id is not in the first batch, which names a capture.
     """
     folder = tmp_path_factory.mktemp("whole")
     lake = Lake(folder / "lake")
@@ -85,7 +85,7 @@ def lake(whole: Path) -> Iterator[Lake]:
 
 
 def in_analyst(lake: Lake) -> dict[str, list[str]]:
-    """What readers of the analysts' file see, but for batches and times."""
+    """Return the rows of the analysts' file without batch ids and times."""
     with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
         left_out = "batch_id|ingest_batch_id|ingested_at|seen_at"
         query = "SELECT COLUMNS(lambda c: NOT regexp_matches(c, '^({})$')) FROM {}"
@@ -98,7 +98,7 @@ def everything(lake: Lake) -> dict[str, list]:
 
 
 def do_compact(root: Path) -> None:
-    """Compact without a grace period, in a process of its own."""
+    """Compact without a grace period. It runs in a separate process."""
     compact(Lake(root), grace=NO_GRACE)
 
 
@@ -131,7 +131,7 @@ def test_the_batches_of_a_past_day_become_one(lake: Lake) -> None:
 
 
 def test_a_reader_that_opened_before_goes_on(tmp_path: Path) -> None:
-    lake = Lake(tmp_path / "lake")  # of two batches: `whole` takes longer
+    lake = Lake(tmp_path / "lake")  # two batches, because `whole` takes longer
     for number in range(2):
         ingest_at(lake, NOON + number * timedelta(minutes=10), write_trace(tmp_path / f"rank{number}.json", number))
     materialize(lake, ["kernels"])
@@ -144,7 +144,7 @@ def test_a_reader_that_opened_before_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_batch_with_wrong_bytes_stays_until_it_is_repaired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A merged file of its rows would have a valid checksum."""
+    """If the damaged batch were merged, the merged file would have a valid checksum."""
     monkeypatch.setattr(retention, "publish", lambda _: None)
     lake = Lake(tmp_path / "lake")
     for number in range(3):
@@ -175,7 +175,7 @@ def test_killed_at_a_step_and_run_again(whole: Path) -> None:
         assert materialize_captures(lake, CAPTURES) == []
 
 
-@pytest.mark.slow  # each of forget, retention and a late rank has its own tests of a batch
+@pytest.mark.slow  # other tests cover forget, retention and late ranks on unmerged batches
 def test_what_is_done_with_a_merged_batch(lake: Lake, tmp_path: Path) -> None:
     compact(lake)
     folder = lake.root.parent
@@ -186,7 +186,7 @@ def test_what_is_done_with_a_merged_batch(lake: Lake, tmp_path: Path) -> None:
     gone = forget(lake, ids[0])
     assert gone.n_rows and sorted(lake.known_traces()) == sorted({*ids[1:], *lake.known_traces()})
     held = "SELECT count(*) FROM read_parquet(?) WHERE trace_id = ?"
-    for path in batch_files(lake.root):  # from the old files, too, which readers may still have open
+    for path in batch_files(lake.root):  # also the old files, which readers may still have open
         if path.parts[-3] in ("events", "kernels", MARK):
             assert duckdb.execute(held, [str(path), ids[0]]).fetchall() == [(0,)], path
     assert not retired_traces(lake)
@@ -202,7 +202,7 @@ def test_what_is_done_with_a_merged_batch(lake: Lake, tmp_path: Path) -> None:
 
 @pytest.mark.slow  # two ingests and two compactions
 def test_what_was_rejected_stays_rejected_in_a_merged_batch(tmp_path: Path) -> None:
-    """As one process of a file of two. A file that a later run of the day read stays read."""
+    """One process of a file of two stays rejected. A file that a later run of the day ingested stays ingested."""
     lake, late, two = Lake(tmp_path / "lake"), tmp_path / "late.json", write_trace(tmp_path / "two.json", 1)
     late.write_text("")
     ingest([late], lake)
@@ -218,7 +218,7 @@ def test_what_was_rejected_stays_rejected_in_a_merged_batch(tmp_path: Path) -> N
     assert len(lake.batches()) == 1
 
 
-@pytest.mark.slow  # a kill at each of its steps, above
+@pytest.mark.slow  # a test above kills each step
 def test_a_merge_that_ends_before_its_mark_shows_nothing_twice(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     before, place = everything(lake), Lake._place
 
@@ -257,13 +257,13 @@ def test_a_batch_that_changes_meanwhile_is_left_alone(lake: Lake, monkeypatch: p
     assert everything(lake) == before
 
 
-@pytest.mark.slow  # a lake of its own
+@pytest.mark.slow  # needs a separate lake
 def test_batches_of_other_versions_and_large_ones_stay(lake: Lake) -> None:
     first, *_ = sorted(lake.batches())
     materialize(lake, ["streams"], [first])
     assert sorted(len(merge.batches) for merge in compact(lake, dry_run=True).merges) == [2, 2]
     assert compact(lake, smaller_than=1, dry_run=True).merges == []
-    for days in (9, 400_000):  # the latter from the year 931
+    for days in (9, 400_000):  # 400,000 days ago is the year 931
         assert compact(lake, older_than=days, dry_run=True).merges == []
     with pytest.raises(ValueError, match="at least"):
         compact(lake, older_than=-1)
@@ -271,7 +271,7 @@ def test_batches_of_other_versions_and_large_ones_stay(lake: Lake) -> None:
 
 @pytest.mark.slow  # 5 s
 def test_tables_are_computed_although_their_batches_are_merged_meanwhile(lake: Lake) -> None:
-    """`materialize` beside `compact --grace-hours 0`: its batches are gone when it comes to them, or in between."""
+    """`compact --grace-hours 0` during `materialize` deletes batches that `materialize` has not processed yet."""
     rows = everything(lake)
     merges = []
 

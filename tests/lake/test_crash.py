@@ -1,4 +1,4 @@
-"""Killed at any step and run again, a verb leaves what it leaves when nothing happens."""
+"""Killed verbs: a verb that is killed at any step and run again leaves the same lake as an undisturbed run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_ingest_killed_at_a_step(tmp_path: Path) -> None:
     files = capture(tmp_path / "in", ranks=2)
     whole = Lake(tmp_path / "whole")
     n = steps_of(do_ingest, whole.root, files)
-    assert n > 14  # the layout, events, findings, rejects, the mark and transactions, each before and after
+    assert n > 14  # before and after each of: layout, events, findings, rejects, commit marker, transactions
     tables = ["events", "findings", "rejects", "traces"]
     expected = shown(whole, tables)
     for step in steps(n, few=2):
@@ -54,7 +54,7 @@ def test_ingest_killed_at_a_step(tmp_path: Path) -> None:
         assert len(lake.batches()) == 1
 
 
-@pytest.mark.slow  # many processes; killed at a step, above
+@pytest.mark.slow  # many processes; the test above kills at steps
 @pytest.mark.kills
 def test_ingest_killed_at_any_moment(tmp_path: Path) -> None:
     files, choice = capture(tmp_path / "in", ranks=6), random.Random(SEED)
@@ -83,7 +83,7 @@ def test_materialize_killed_at_a_step(tmp_path: Path) -> None:
     for step, lake in killed(tmp_path, 8, do_materialize):
         half = shown(lake, tables)
         assert all(half[table] == expected[table] for table in half), f"step {step}"
-        with open_analyst(lake.root, TABLES) as con:  # computes what is missing, and publishes what is not shown yet
+        with open_analyst(lake.root, TABLES) as con:  # computes missing tables and publishes new ones
             counts = {table: con.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0] for table in tables}
         assert counts == {table: len(rows) for table, rows in expected.items()}, f"step {step}"
         assert shown(lake, tables) == expected, f"step {step}"
@@ -102,7 +102,7 @@ def test_what_came_in_or_changed_since_is_published_when_an_analyst_opens_the_la
     assert seen("SELECT count(*) FROM traces") == [(1,)]
     before = (lake.root / ANALYST).stat().st_mtime_ns
     assert seen("SELECT count(*) FROM rejects") == [(1,)]
-    assert (lake.root / ANALYST).stat().st_mtime_ns == before  # nothing changed: it is opened as it lies
+    assert (lake.root / ANALYST).stat().st_mtime_ns == before  # opened without an update
     ingest([write_trace(tmp_path / "late.json", 7)], lake)
     assert seen("SELECT count(*) FROM traces") == [(2,)]
     (lake.root / "prices.csv").write_text("job,team,price_per_gpu_hour,currency\nj,t,2.5,USD\n")
@@ -111,14 +111,14 @@ def test_what_came_in_or_changed_since_is_published_when_an_analyst_opens_the_la
     assert seen("SELECT count(*) FROM traces") == [(2,)]
 
 
-@pytest.mark.slow  # a file that is not whole is not published: test_publish.py
+@pytest.mark.slow  # test_publish.py checks that incomplete files are not published
 @pytest.mark.kills
 def test_publish_killed_at_a_step(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     ingest(capture(tmp_path / "in"), lake)
     do_publish(lake.root)
     (lake.root / "prices.csv").write_text("job\nj\n")  # something to publish
-    for step, lake in killed(tmp_path, 6, do_publish):  # three files are put in place, each before and after
+    for step, lake in killed(tmp_path, 6, do_publish):  # before and after moving each of three files into place
         with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
             assert assert_whole(con) == 3, f"step {step}"
 
@@ -126,7 +126,7 @@ def test_publish_killed_at_a_step(tmp_path: Path) -> None:
 def test_committed_leftovers_are_swept_after_a_day_and_staged_ones_at_once(tmp_path: Path) -> None:
     files = capture(tmp_path / "in")
     lake = Lake(tmp_path / "lake")
-    assert run_killed(7, do_ingest, lake.root, files)  # the events are in place, their mark is not
+    assert run_killed(7, do_ingest, lake.root, files)  # the events are committed, their commit marker is not
     assert len(table_files(lake.root, "events")) == 1 and not lake.exists
     (staged,) = lake.root.glob(".staging/*")
     assert lake.sweep() == [staged] and not staged.exists()  # its process was killed

@@ -1,4 +1,4 @@
-"""What every analysts' file begins with: made once, kept in the user's cache, made anew where that is broken or other."""
+"""The initial content of every analysts' file: built once, cached per user, rebuilt if it is damaged or outdated."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ QUERIES = (
 
 
 def published(lake: Lake) -> list[list[tuple]]:
-    """Tables, columns, comments and some rows of the lake's file, published anew."""
+    """Publish the lake's file from scratch, and return its tables, columns, comments and some rows."""
     publish(lake, anew=True)
     with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
         return [con.execute(query).fetchall() for query in QUERIES]
@@ -46,7 +46,10 @@ def test_what_is_kept_is_used_and_a_broken_one_is_not(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def made(name: str) -> list[list[tuple]]:
-        """A file of all tables; quickly, of some: all of them take a second."""
+        """Build a file of all tables and return its content.
+
+        Without SLOW it has only some, because all of them take a second.
+        """
         catalog = load_catalog()
         types = column_types(catalog)
         tables = list(types) if SLOW else ["traces", "events", "kernels", "kernel_classes"]
@@ -71,7 +74,7 @@ def test_what_is_kept_is_used_and_a_broken_one_is_not(
     assert mended.read_bytes() != broken
 
 
-@pytest.mark.slow  # 1 CPU s; a broken one that costs time is above
+@pytest.mark.slow  # 1 CPU s; the test above has a damaged cache file
 def test_a_cache_that_cannot_be_written_only_costs_time(tmp_path: Path, cache: Path) -> None:
     cache.parent.mkdir()
     cache.write_text("a file where the folder would be")

@@ -1,4 +1,4 @@
-"""Folders above a lake that look like Hive partitions (`trace_id=a`) do not become columns, and hide none."""
+"""Folders above a lake that look like Hive partitions (`trace_id=a`): they neither become columns nor hide columns."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PARTITIONS = "trace_id=a/capture_id=b/batch_id=c/path=d/n_events=e/seen_at=f"
 
 
 def states(lake: Lake, files: list[Path]) -> list[object]:
-    """What the lake shows after each step of its life."""
+    """Return the lake's rows after each step of its life."""
     tables = [*TABLES, "traces", "rejects", "collectives"]
     seen: list[object] = []
     for batch in (files[:1], files[1:]):
@@ -53,7 +53,7 @@ def test_a_lake_in_folders_named_like_columns(tmp_path: Path) -> None:
 
 
 def test_a_removed_batch_in_folders_named_like_columns(tmp_path: Path) -> None:
-    """Its catalog row has no keys, as after a rebuild by an older version, so they are read from the file."""
+    """A rebuild by an older version leaves a catalog row without keys, so the keys are read from the file."""
     lake = Lake(tmp_path / PARTITIONS / "group_id=g/lake")
     ingest([write_trace(tmp_path / "in" / "rank0.json", 0)], lake)
     ((trace_id, batch),) = lake.known_traces().items()

@@ -1,4 +1,4 @@
-"""A user's own formulas: which tables they make outdated, what they change, and files that cannot be used."""
+"""A user's formulas: the tables that they make outdated, the rows that they change, and files that cannot be used."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PRODUCT = 2 * 2 * 3 * 4
 
 
 def _lake(folder: Path) -> Lake:
-    """One trace: a product of the user's, a Triton kernel of the user's, and aten::mm."""
+    """Build a lake of one trace with a user's product, a user's Triton kernel, and aten::mm."""
     events = []
     for i, name in enumerate(("mylib::product", "my_swiglu_v2", "aten::mm")):
         at = 100 * i
@@ -75,7 +75,7 @@ def test_formulas_of_a_lake_make_outdated_what_reads_them(tmp_path: Path) -> Non
     copied = ("aten::copy_", "copy", 0, 4 * 6 + 4 * 6, None)
     product = ("gemm", PRODUCT, 4 * (6 + 12 + 8), None)
     shipped = [copied, copied, ("aten::mm", *product)]
-    assert _work(lake) == shipped  # the innermost operator with a formula
+    assert _work(lake) == shipped  # by the innermost operator that has a formula
 
     _write(
         lake,
@@ -104,7 +104,7 @@ def test_commands_on_a_trace_of_the_lake_have_its_models(tmp_path: Path) -> None
     (tmp_path / OP_FORMULAS).write_text("op,formula,owns_below\nmylib::product,gemm,true\n")
     version = catalog_of(tmp_path / OP_FORMULAS).version("kernel_owners")
     assert subject.catalog_of("4bab96", tmp_path).version("kernel_owners") == version
-    assert subject.catalog_of(str(tmp_path / OP_FORMULAS), tmp_path) is load_catalog()  # a file knows those shipped
+    assert subject.catalog_of(str(tmp_path / OP_FORMULAS), tmp_path) is load_catalog()  # a file uses shipped formulas
 
 
 @pytest.mark.slow
@@ -141,7 +141,7 @@ def test_a_pattern_of_the_user_comes_before_those_shipped(tmp_path: Path) -> Non
 
 
 def test_no_pattern_runs_for_ever(tmp_path: Path) -> None:
-    """Python's expressions would try 2^60 ways to read this name."""
+    """Python's regular expressions would try 2^60 ways to match this name."""
     (tmp_path / OP_FORMULAS).write_text("name_pattern,formula\n^(a+)+$,copy\n")
     with database.connect() as con:
         for name in ("op_kinds", "op_patterns"):
@@ -236,7 +236,7 @@ def test_a_folder_or_bytes_in_its_place_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CatalogError, match="cannot be read"):
         catalog_of(path).refuse_errors(["op_work"])
     path.rmdir()
-    path.symlink_to(tmp_path / "nothing")  # such as one to a disk that is not mounted: not as if there were no formulas
+    path.symlink_to(tmp_path / "nothing")  # like a link to an unmounted disk, which must not mean "no formulas"
     with pytest.raises(CatalogError, match="cannot be read"):
         catalog_of(path).refuse_errors(["op_work"])
 
@@ -258,7 +258,7 @@ cells = st.one_of(
 )
 
 
-@pytest.mark.slow  # random; wrong files are above
+@pytest.mark.slow  # random; tests above cover wrong files
 @given(header=st.one_of(st.just(list(COLUMNS)), st.lists(st.sampled_from([*COLUMNS, "x", ""]), max_size=6)),
        rows=st.lists(st.lists(cells, max_size=6), max_size=5))  # fmt: skip
 def test_any_text_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, header: list[str], rows: list) -> None:

@@ -1,4 +1,4 @@
-"""An analysts' file that was updated, batch by batch, holds what one built anew holds; and only what changed is read."""
+"""Incremental updates of the analysts' file: the content equals that of a new build, and only changes are read."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CAPTURES = ["captures", "capture_ranks", "capture_quality"]
 
 
 def held(lake: Lake) -> dict[tuple[str, str], object]:
-    """Everything in the analysts' file: rows, columns with types and comments, texts of views."""
+    """Return the whole content of the analysts' file: rows, columns with types and comments, texts of views."""
     content: dict[tuple[str, str], object] = {}
     with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
         relations = con.execute(
@@ -45,7 +45,7 @@ def held(lake: Lake) -> dict[tuple[str, str], object]:
         ).fetchall()
         for schema, name, most, *texts in relations:
             columns = "*" if name != "published" else "root"
-            # `most` counts rows that were deleted, too: where it is 0, none is there.
+            # `most` also counts deleted rows. If it is 0, the table is empty.
             rows = [] if most == 0 else con.execute(f'SELECT {columns} FROM {schema}."{name}"').fetchall()
             content[schema, name] = (texts, sorted(map(repr, rows)))
         content["", "columns"] = sorted(
@@ -60,7 +60,7 @@ def held(lake: Lake) -> dict[tuple[str, str], object]:
 
 
 def look_anew(lake: Lake) -> snapshot.Now:
-    """What a process finds that looks for the first time."""
+    """Look at the lake like a process that looks for the first time."""
     catalog_file._memory.clear()
     manifest._memory.clear()
     snapshot._memory.clear()
@@ -79,7 +79,7 @@ def assert_as_anew(lake: Lake) -> None:
 
 @pytest.fixture
 def updates(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Each publication: "updated", or why it was built anew."""
+    """Record each publication: "updated", or why the file was rebuilt."""
     made = []
     update = publish.__globals__["update"]
 
@@ -96,7 +96,7 @@ def updates(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 class World:
-    """A lake and what can happen to it."""
+    """A lake and random changes to it."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.lake, self.folder, self.choice = Lake(folder / "lake"), folder, random.Random(seed)
@@ -112,7 +112,7 @@ class World:
         self.add("job1", rank=self.n)
 
     def superseded(self) -> None:
-        """A trace that was cut, and then the whole one of the same rank."""
+        """Ingest a truncated trace, and then the whole trace of the same rank."""
         self.n += 1
         folder = self.folder / f"cut{self.n}"
         whole = write_trace(folder / "rank0.json", self.n, 8).read_text()
@@ -144,7 +144,7 @@ class World:
         forget(self.lake, self.choice.choice(sorted(self.lake.known_traces())))
 
     def lose(self) -> None:
-        """Lose a file, ask for its table, and compute it again."""
+        """Delete a file of a table, publish, and compute the table."""
         if files := table_files(self.lake.root, "temporal_breakdown"):
             self.choice.choice(files).unlink()
             publish(self.lake)
@@ -160,7 +160,10 @@ class World:
 def test_a_file_that_was_updated_holds_what_one_built_anew_holds(
     tmp_path: Path, updates: list[str], seed: int, each: bool
 ) -> None:
-    """Compared after each step, which then begins with a file built anew, or after all of them."""
+    """Compare the updated file with a new build, either after each step or once after all steps.
+
+    Each comparison builds the file from scratch, so with `each` every step starts from a new build.
+    """
     world = World(tmp_path, seed)
     world.add("job1")
     world.superseded()
@@ -183,7 +186,7 @@ def test_a_file_that_was_updated_holds_what_one_built_anew_holds(
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two batches of a trace each, with their tables, published."""
+    """Build and publish a lake of two batches with a trace each, and their tables."""
     folder = tmp_path_factory.mktemp("two")
     for number in range(2):
         ingest([write_trace(folder / f"in{number}" / "rank0.json", number)], Lake(folder / "lake"))
@@ -193,7 +196,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def lake(two: Path) -> Iterator[Lake]:
-    """The lake of `two`, which is there again afterwards."""
+    """Yield the lake of `two`, and restore it afterwards."""
     with kept(two) as lake:
         yield lake
 
@@ -212,7 +215,7 @@ def test_a_new_batch_does_not_read_the_files_of_others(lake: Lake, tmp_path: Pat
     assert_as_anew(lake)
 
 
-@pytest.mark.slow  # a new batch, above
+@pytest.mark.slow  # the test above adds a batch
 def test_first_files_need_no_new_build(tmp_path: Path, updates: list[str]) -> None:
     lake = Lake(tmp_path / "lake")
     publish(lake)
@@ -233,7 +236,10 @@ def test_first_files_need_no_new_build(tmp_path: Path, updates: list[str]) -> No
 def test_files_of_another_version_are_shown_with_their_own_columns(
     lake: Lake, tmp_path: Path, table: str, column: str
 ) -> None:
-    """Of a large table, a computed one that is copied, and an ingested one; new to them are a type and a column."""
+    """The tables are a large one, a copied computed one, and an ingested one.
+
+    Their new files have another type and a new column.
+    """
     for batch in lake.batches():
         path, other = table_file(lake.root, table, batch), tmp_path / "other.parquet"
         rows = f"SELECT * REPLACE ('none' AS {column}), 7 AS of_another_version FROM read_parquet('{path}', hive_partitioning = false)"
@@ -247,7 +253,7 @@ def test_files_of_another_version_are_shown_with_their_own_columns(
         documented = con.execute(
             f"SELECT count(*) FROM duckdb_columns() WHERE table_name = '{table}' AND comment IS NULL"
         )
-        assert documented.fetchall() == [(1,)]  # the column that this version does not know
+        assert documented.fetchall() == [(1,)]  # this version does not know the column, so it has no comment
 
 
 def test_a_query_of_one_trace_opens_the_files_of_its_batch_alone(lake: Lake) -> None:
@@ -265,15 +271,15 @@ def test_a_query_of_one_trace_opens_the_files_of_its_batch_alone(lake: Lake) -> 
                 con.execute(f"SELECT max(name) FROM {table}").fetchall()
 
 
-@pytest.mark.slow  # what a query opens is above
+@pytest.mark.slow  # the test above checks which files a query opens
 def test_files_that_were_not_opened_are_read_past_the_mark_and_not_kept_in_memory(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
-    ingest([write_trace(tmp_path / "rank0.json", 1)], lake)  # of a single file DuckDB would expect no rows
+    ingest([write_trace(tmp_path / "rank0.json", 1)], lake)  # DuckDB would expect no rows in a single file
     publish(lake)
     with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
         plan = json.loads(con.execute("EXPLAIN (FORMAT json) SELECT sum(duration_ns) FROM events").fetchall()[0][1])
     text = json.dumps(plan)
-    # The left side of a join is read past the right.
+    # DuckDB streams the left side of a join past the right side, which it keeps in memory.
     assert text.index("READ_PARQUET") < text.index("main.traces"), text
 
 
@@ -320,7 +326,10 @@ def test_parts_depend_on_the_ids_alone() -> None:
 
 
 def test_adding_a_batch_changes_few_files() -> None:
-    """How many files are in parts that change, on average over 1,000 batches (quickly: 300): it does not grow with those before."""
+    """Count the files in changed parts, on average over 1,000 batches (300 without SLOW).
+
+    The count does not grow with the number of existing batches.
+    """
     ids = [f"20260101T{n:012d}-{n:08x}" for n in range(3000)]
     changed = []
     before: set[tuple[str, ...]] = set()
@@ -353,7 +362,7 @@ def test_what_was_seen_is_seen_again_until_something_is_committed(lake: Lake, tm
     assert not look(lake.root).has("kernels", lake.batches()[0].batch_id)
 
 
-@pytest.mark.slow  # what grows with a lake is measured by make growth, too
+@pytest.mark.slow  # `make growth` also measures costs that grow with the lake
 def test_a_commit_is_read_without_those_before_it(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(5):
         ingest([write_trace(tmp_path / f"{number}.json", 100 + number)], lake)

@@ -1,4 +1,4 @@
-"""Writers exclude each other with flock, so a lake on a mounted bucket or a network file system is refused."""
+"""Lakes on a mounted bucket or a network file system are refused, because writers exclude each other with flock."""
 
 from __future__ import annotations
 

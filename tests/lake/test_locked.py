@@ -1,4 +1,4 @@
-"""What a query to the lake may do: read its tables, within limits, and nothing else."""
+"""Locked lakes: a query may read the lake's tables, within limits, and nothing else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pipelines.runs.materialize.per_trace import materialize
 from tests.harness import DUCKDB_2
 from tests.lake.world import capture
 
-# {lake}: the lake's folder; {out}: a folder outside of it, with canary.csv; {file}: a committed file of kernels.
+# {lake}: the lake's folder; {out}: a folder outside the lake, with canary.csv; {file}: a committed file of kernels.
 REFUSED = """
 COPY traces TO '{out}/new.csv'
 COPY traces TO '{lake}/new.csv'
@@ -105,7 +105,7 @@ FROM '{lake}/kernels/../prices.csv'
 FROM '{lake}/kernels/link/canary.csv'
 FROM '{lake}/link/canary.csv'
 """.strip().splitlines()
-# Not there, in this DuckDB, from Python: refused as unknown, which must stay so.
+# This DuckDB does not have these when called from Python, so it refuses them as unknown. That must not change.
 UNKNOWN = """
 SELECT getenv('HOME')
 SELECT * FROM sqlite_scan('{out}/canary.csv', 'x')
@@ -142,7 +142,7 @@ SELECT 'été' AS "核(", count(*) FROM traces -- read_csv('x')
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
-    """A lake with three traces and links in it that lead out, and a folder outside with a file nobody may touch."""
+    """Yield a lake with three traces and links out of it, and a folder outside with a file that must stay unread."""
     folder = tmp_path_factory.mktemp("locked")
     lake, out = Lake(folder / "lake"), folder / "out"
     ingest(capture(folder / "in"), lake)
@@ -173,13 +173,16 @@ def _asked(locked: LockedLake, query: str) -> list[tuple]:
 
 
 def _state(world: dict[str, Path]) -> dict[str, tuple[int, int]]:
-    """Every file and folder with its size and time of change; SQLite makes and removes a file in a lake that is read."""
+    """Return size and modification time of every file and folder inside the two folders.
+
+    The lake's folder itself is skipped, because SQLite creates and removes a file in it even during reads.
+    """
     paths = [p for root in (world["lake"], world["out"]) for p in root.rglob("*")]
     return {str(p): (p.lstat().st_size, p.lstat().st_mtime_ns) for p in paths}
 
 
 def test_only_the_tables_are_read_and_nothing_is_written(world: dict[str, Path]) -> None:
-    """One connection sees all of it, so that none of the refused queries leaves it otherwise than it was."""
+    """Run all queries on one connection. None of the refused queries changes any file."""
     before = _state(world)
     canary = world["out"] / "canary.csv"
     assert os.stat(canary).st_size == 15
@@ -204,7 +207,7 @@ def test_reading_queries_run(locked: LockedLake, query: str) -> None:
 
 
 def test_a_pivot_that_looks_up_its_values(locked: LockedLake) -> None:
-    """DuckDB 2 tells as little of it as of one whose rows are inserted."""
+    """DuckDB 2 shows as little of this statement as of a PIVOT whose rows are inserted."""
     query = "PIVOT (SELECT rank, status FROM traces) ON rank USING count(*)"
     if not DUCKDB_2:
         assert _asked(locked, query)
@@ -223,7 +226,7 @@ def test_every_table_and_view_can_be_read(world: dict[str, Path]) -> None:
 
 
 def test_the_locks_are_duckdbs_own(world: dict[str, Path]) -> None:
-    """Also where the refusals of ours are gone around, files outside are closed and the configuration stays."""
+    """Even if our own refusals are bypassed, DuckDB refuses files outside the lake and changes of its configuration."""
     with LockedLake(world["lake"]) as locked:
         for query in REFUSED:
             if any(
@@ -248,7 +251,7 @@ def test_allow_files_opens_it(world: dict[str, Path], tmp_path: Path) -> None:
         _ask(world, "DELETE FROM traces", allow_files=True)
 
 
-@pytest.mark.slow  # 3 s; links are in test_publish.py
+@pytest.mark.slow  # 3 s; test_publish.py has tests of links
 def test_a_lake_behind_a_link_and_a_table_on_another_disk_are_read(world: dict[str, Path], tmp_path: Path) -> None:
     os.symlink(world["lake"], tmp_path / "lake")
     assert _ask({**world, "lake": tmp_path / "lake"}, "SELECT count(*) > 0 FROM kernels") == [(True,)]
@@ -264,7 +267,7 @@ def test_limits_are_told(world: dict[str, Path]) -> None:
     with LockedLake(world["lake"], Limits(seconds=0.3)) as locked:
         with pytest.raises(LimitReached, match=r"stopped after 0\.3 s.*--timeout"):
             _asked(locked, "SELECT count(*) FROM range(1000000000000) AS t(i) WHERE hash(i) = 1")
-        assert _asked(locked, "SELECT 1") == [(1,)]  # the connection is whole
+        assert _asked(locked, "SELECT 1") == [(1,)]  # the connection still works
     with LockedLake(world["lake"], Limits(rows=10)) as locked:
         assert len(_asked(locked, "FROM range(10)")) == 10
         with pytest.raises(LimitReached, match="more than 10 rows"):
@@ -306,12 +309,12 @@ def test_a_query_is_stopped_from_another_thread(world: dict[str, Path]) -> None:
         with pytest.raises(QueryStopped):
             _asked(locked, forever)
         with pytest.raises(QueryStopped):
-            _asked(locked, forever)  # and so is every later one
+            _asked(locked, forever)  # every later query is stopped, too
 
 
 @pytest.mark.slow
 def test_the_query_after_one_that_was_stopped_is_answered(world: dict[str, Path]) -> None:
-    """The interrupt of the one before comes late: it does not count."""
+    """A late interrupt of the previous query does not stop the next one."""
 
     class Late:
         def __init__(self, con: Any) -> None:

@@ -1,4 +1,4 @@
-"""A query that names its traces reads their files only, and answers what it would answer of all files."""
+"""Queries that name their traces: they read only the files of these traces, and their answers are those of all files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OF_ALL = "SELECT count(*) AS n FROM kernels"
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A published lake of N batches of one trace each, of ranks 0 to N - 1, with `kernels`."""
+    """Publish a lake of N batches with one trace each, of ranks 0 to N - 1, with `kernels`."""
     folder = tmp_path_factory.mktemp("named")
     lake = Lake(folder / "lake")
     for rank in range(N):
@@ -49,19 +49,19 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def read_only(whole: Path) -> Lake:
-    """The lake of `whole`, at rest, for tests that only read."""
+    """Return the lake of `whole` for tests that only read."""
     return Lake(whole / "lake")
 
 
 @pytest.fixture
 def lake(whole: Path) -> Iterator[Lake]:
-    """The lake of `whole`, at rest for a while; it is there again afterward."""
+    """Yield the lake of `whole`, and restore it afterwards."""
     with kept(whole) as lake:
         yield lake
 
 
 def asked_at_once(lake: Lake, query: str) -> list[tuple] | None:
-    """The answer without a look at the whole lake; None where it takes one."""
+    """Return the answer without scanning the whole lake, or None if the query needs a scan."""
     with connect_parser() as parser:
         opened = open_named_traces(lake.root, query, tables_read(query, parser), parser, Limits())
     if opened is None:
@@ -131,7 +131,7 @@ def sql(lake: Lake, query: str) -> tuple[int, str]:
 
 
 def test_only_the_files_of_a_named_trace_are_looked_at(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not all files, also by a process that has seen nothing of the lake."""
+    """Not all files are scanned, even by a process that has read nothing of the lake yet."""
     look_anew(lake)
     with monkeypatch.context() as patched:
         patched.setattr(broken, "_listing", lambda *_: pytest.fail("all files were looked at"))
@@ -154,7 +154,7 @@ def _ingest_and_compute(root: Path, file: Path) -> None:
     materialize(Lake(root), ["kernels"])
 
 
-@pytest.mark.slow  # a process; what is looked at anew is in test_incremental.py
+@pytest.mark.slow  # starts a process; test_incremental.py checks which parts are re-read
 def test_a_commit_of_another_process_is_seen_by_the_next_query(lake: Lake, whole: Path) -> None:
     query = f"{OF_ALL} WHERE trace_id IN (SELECT trace_id FROM traces)"
     before = asked_at_once(lake, query)
@@ -183,14 +183,14 @@ def test_damage_of_a_named_trace_is_noticed(lake: Lake, whole: Path, fault: str)
         rows = f"SELECT * FROM read_parquet('{path}', hive_partitioning = false) LIMIT 1"
         said = f"{VERSION_KEY}: '{load_catalog().version('kernels')}'"
         duckdb.execute(f"COPY ({rows}) TO '{whole}/other.parquet' (FORMAT parquet, KV_METADATA {{{said}}})")
-        path.write_bytes((whole / "other.parquet").read_bytes())  # in place: its folder stays as it was
+        path.write_bytes((whole / "other.parquet").read_bytes())  # the folder's time does not change
     else:
         ingest([write_trace(whole / "late" / "rank9.json", 9, 7)], lake)
         assert asked_at_once(lake, query) is None
     if fault != "not published":
         assert asked_at_once(lake, query) is None
     if fault != "not published":
-        assert sql(lake, query) == (0, f'"n"\n{expected[0][0]}\n')  # computed again
+        assert sql(lake, query) == (0, f'"n"\n{expected[0][0]}\n')  # recomputed
     assert sql(lake, OF_ALL)[0] == 0
     publish(lake)
     assert look(lake.root) == look_anew(lake)

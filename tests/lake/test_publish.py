@@ -1,4 +1,4 @@
-"""The analysts' file: whole or the old one, healed on the next look, and no answer from another lake's files."""
+"""The analysts' file: complete or unchanged, repaired on the next look, and never answering from another lake's files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.lake.world import PROCESSES, TABLES, assert_whole, capture, do_publis
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two traces with a few tables, published in `lake`."""
+    """Build a lake of two traces with a few tables, published in `lake`."""
     folder = tmp_path_factory.mktemp("whole")
     ingest(capture(folder / "in", ranks=2), Lake(folder / "lake"))
     materialize(Lake(folder / "lake"), TABLES)
@@ -40,17 +40,17 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def lake(whole: Path) -> Iterator[Lake]:
-    """The lake of `whole`, which is there again afterwards: published anew it would cost a second each time."""
+    """Yield the lake of `whole`, and restore it afterwards. Publishing it again would cost a second each time."""
     kept, root = whole / "kept", whole / "lake"
-    shutil.copytree(root, kept)  # with the times of change, so that it counts as published
+    shutil.copytree(root, kept)  # keeps the modification times, so the file counts as published
     yield Lake(root)
     shutil.rmtree(root, ignore_errors=True)
     kept.rename(root)
 
 
 def published_with_limit(root: Path, n_bytes: int) -> None:
-    """Publish where no file may get longer: a write that fails, as on a full or broken disk."""
-    column_types(load_catalog())  # is remembered in another file
+    """Publish under a file size limit, so that a write fails as on a full or broken disk."""
+    column_types(load_catalog())  # fills the cache, which is another file
     resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, n_bytes))
     try:
         do_publish(root)
@@ -58,7 +58,7 @@ def published_with_limit(root: Path, n_bytes: int) -> None:
         os._exit(3)
 
 
-@pytest.mark.slow  # many processes; the old file stays, too, below
+@pytest.mark.slow  # many processes; the old file also stays in a test below
 def test_a_write_that_fails_leaves_the_old_file(lake: Lake, tmp_path: Path) -> None:
     before = (lake.root / ANALYST).read_bytes()
     ingest([write_trace(tmp_path / "late.json", 9)], lake)
@@ -79,7 +79,7 @@ def test_a_write_that_fails_leaves_the_old_file(lake: Lake, tmp_path: Path) -> N
 
 
 def _afterwards(monkeypatch: pytest.MonkeyPatch, statement: str) -> None:
-    """Run a statement in each file that was built anew, or updated."""
+    """Run a statement in each file after it was built or updated."""
     for name in ("build", "update"):
         make = publish.__globals__[name]
 
@@ -129,8 +129,8 @@ def test_a_broken_file_heals_on_the_next_look(lake: Lake, fault: str) -> None:
     stamp = path.stat()
     _FAULTS[fault](path)
     if path.exists():
-        os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))  # a broken disk tells no time
-    if fault == "cut":  # as notebooks do
+        os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))  # a failing disk keeps the time
+    if fault == "cut":  # open the file as notebooks do
         tables = open_tables(lake)
         assert (tables.table("traces").count().execute(),) == (2,)
         tables.disconnect()
@@ -139,7 +139,7 @@ def test_a_broken_file_heals_on_the_next_look(lake: Lake, fault: str) -> None:
             assert assert_whole(con) == 2
 
 
-@pytest.mark.slow  # 2 s; a copied file and two names of a lake are below
+@pytest.mark.slow  # 2 s; tests below have a copied file and two names of a lake
 def test_a_copied_lake_reads_its_own_files_and_a_moved_one_works(lake: Lake, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(lake.root, copy)
@@ -161,7 +161,7 @@ def test_a_copied_file_refuses_to_answer_from_the_originals(lake: Lake, tmp_path
     with duckdb.connect(str(copy), read_only=True) as con:
         with pytest.raises(duckdb.InvalidInputException, match=f"made as {lake.root}"):
             con.execute("SELECT count(*) FROM kernels")
-        assert con.execute("SELECT count(*) FROM traces").fetchall() == [(2,)]  # a copy of rows, not of files
+        assert con.execute("SELECT count(*) FROM traces").fetchall() == [(2,)]  # the file contains the rows
     link = tmp_path / "link"
     link.symlink_to(lake.root)
     for path in (link / ANALYST, Path(os.path.relpath(lake.root / ANALYST))):
@@ -184,7 +184,7 @@ def test_what_is_committed_during_a_build_is_shown_once(tmp_path: Path, monkeypa
 
     def overtaken(*args: Any, **kwargs: Any) -> dict[str, list[Path]]:
         monkeypatch.setattr(Lake, "files_of", files_of)
-        ingest(capture(tmp_path / "in", ranks=0), lake)  # another process, between two looks at the lake
+        ingest(capture(tmp_path / "in", ranks=0), lake)  # acts as another process between two looks at the lake
         return files_of(*args, **kwargs)
 
     monkeypatch.setattr(Lake, "files_of", overtaken)
@@ -193,7 +193,7 @@ def test_what_is_committed_during_a_build_is_shown_once(tmp_path: Path, monkeypa
         assert con.execute("SELECT count(*) FROM rejects").fetchall() == [(1,)]
 
 
-@pytest.mark.slow  # 2 s; readers that opened before: test_compact.py
+@pytest.mark.slow  # 2 s; test_compact.py has readers that opened before a change
 def test_a_connection_that_is_open_does_not_hide_later_commits(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     ingest([write_trace(tmp_path / "in" / "0.json", 0)], lake)

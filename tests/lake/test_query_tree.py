@@ -1,4 +1,4 @@
-"""What a query names is found wherever it stands: whether a query may run depends on it."""
+"""Names in a query are found at every position, because they decide whether the query may run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def con() -> Iterator[duckdb.DuckDBPyConnection]:
         yield parser
 
 
-# Every place where a table can stand, {} being the table.
+# Every position of a table in a query; {} is the table.
 PLACES = [
     "SELECT * FROM {}",
     "FROM {}",
@@ -58,7 +58,7 @@ PLACES = [
     "DESCRIBE SELECT * FROM {}",
     "FROM (UNPIVOT (FROM {}) ON a)",
 ]
-# Those of which DuckDB shows no tree.
+# Queries for which DuckDB shows no tree.
 NO_TREE = ["FROM (PIVOT (FROM {}) ON a)", "PIVOT (FROM {}) ON a", "EXPLAIN SELECT * FROM {}", "EXPLAIN ANALYZE FROM {}"]
 
 
@@ -95,6 +95,6 @@ def test_what_is_nested_too_deeply_has_no_tree() -> None:
 def test_parsing_reads_no_file(tmp_path: Path) -> None:
     (tmp_path / "schema.sql").write_text("SELECT 1;")
     (tmp_path / "load.sql").write_text("")
-    for _ in range(2):  # the second connection is to the database of the first
+    for _ in range(2):  # the second connection reuses the database of the first
         with connect_parser() as parser, pytest.raises(QueryRefused, match=r"reads files|IMPORT"):
             refuse_but_reading(f"IMPORT DATABASE '{tmp_path}'", parser)

@@ -1,4 +1,4 @@
-"""Old batches leave the lake: what is hidden when, what a kill leaves, what readers keep, what does not come back."""
+"""Retention of old batches: when they are hidden, what a kill leaves, what open readers keep, what must not return."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SHOWN = ["traces", "events", "findings", *TABLES, "rejects"]
 
 
 class Ages:
-    """Batches are named by the clock: this one stands still at a chosen time."""
+    """A frozen clock for the names of batches."""
 
     def __init__(self, days_ago: float) -> None:
         self.time = NOW - timedelta(days=days_ago)
@@ -41,7 +41,7 @@ class Ages:
 
 
 def put(lake: Lake, folder: Path, monkeypatch: pytest.MonkeyPatch, days_ago: float, *seeds: int) -> list[Path]:
-    """Ingest one batch of the traces `seeds`, as if that many days before NOW."""
+    """Ingest the traces `seeds` as one batch whose time is `days_ago` days before NOW."""
     files = [write_trace(folder / f"rank{seed}.json", seed) for seed in seeds]
     with monkeypatch.context() as patch:
         patch.setattr(Lake, "new_batch", Ages(days_ago).new)
@@ -51,7 +51,7 @@ def put(lake: Lake, folder: Path, monkeypatch: pytest.MonkeyPatch, days_ago: flo
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two traces of 40 days ago, one of 20, one of yesterday, all computed and published."""
+    """Build a lake of two traces of 40 days ago, one of 20 and one of yesterday, all computed and published."""
     folder = tmp_path_factory.mktemp("whole")
     lake = Lake(folder / "lake")
     with pytest.MonkeyPatch.context() as patch:
@@ -63,14 +63,14 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def lake(whole: Path, tmp_path: Path) -> Iterator[Lake]:
-    """The lake of `whole`, which is there again afterwards; what came into it lies in tmp_path/in."""
+    """Yield the lake of `whole`, and restore it afterwards. Its source files are in tmp_path/in."""
     shutil.copytree(whole / "in", tmp_path / "in")
     with kept(whole) as lake:
         yield lake
 
 
 def n_traces(lake: Lake) -> int:
-    """How many traces new readers see, in the files and in the analysts' file alike."""
+    """Return the number of traces that new readers see, the same in the files and in the analysts' file."""
     with lake.connect(["events", "traces"]) as con:
         n = assert_whole(con)
     with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
@@ -79,7 +79,7 @@ def n_traces(lake: Lake) -> int:
 
 
 def files_of(lake: Lake) -> dict[str, int]:
-    """Every Parquet file and its size."""
+    """Return the size of every Parquet file."""
     return {str(p.relative_to(lake.root)): p.stat().st_size for p in lake.root.glob("*/day=*/*.parquet")}
 
 
@@ -109,7 +109,7 @@ def test_hidden_at_once_removed_after_the_grace(lake: Lake) -> None:
 
 
 def test_a_full_disk_gets_room(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is hidden for as long as the grace is deleted before the analysts' file is written again."""
+    """Batches whose grace period is over are deleted before the analysts' file is rewritten."""
     retire(lake, 30, now=NOW)
     (oldest,) = notices(lake)
 
@@ -136,9 +136,12 @@ def test_every_upkeep_deletes_what_retention_has_hidden(lake: Lake, monkeypatch:
     assert {Path(name).stem for name in files_of(lake)} == {batch.batch_id for batch in lake.batches()}
 
 
-@pytest.mark.slow  # what is hidden stays, above
+@pytest.mark.slow  # a test above checks that hidden files stay
 def test_ingestion_sweeps_nothing_that_is_hidden(lake: Lake, tmp_path: Path) -> None:
-    """A sweep removes files without a mark that are a day old; the files of a hidden batch wait for their grace."""
+    """A sweep removes day-old files without a commit marker.
+
+    The files of a hidden batch wait for their grace period.
+    """
     retire(lake, 30, now=NOW)
     for path in lake.root.glob("*/day=*/*.parquet"):
         os.utime(path, (0, 0))
@@ -153,22 +156,22 @@ def test_what_was_removed_does_not_come_back_from_the_inbox(lake: Lake, tmp_path
     assert [row.status for row in ingest([tmp_path / "in"], lake).rows] == ["known"] * 4
     assert n_traces(lake) == 2
     for notice in (lake.root / RETIRED).iterdir():
-        notice.unlink()  # the documented way to take it in again
+        notice.unlink()  # the documented way to ingest a removed batch again
     rebuild(lake.root)
     assert sorted(row.status for row in ingest([tmp_path / "in"], lake).rows) == ["known", "known", "ok", "ok"]
 
 
-@pytest.mark.slow  # one that is removed does not, above
+@pytest.mark.slow  # the test above covers removed batches
 def test_a_hidden_batch_comes_back_while_its_files_are_there(lake: Lake) -> None:
     everything = shown(lake, SHOWN)
     retire(lake, 30, now=NOW)
     assert shown(lake, SHOWN) != everything
-    rebuild(lake.root)  # the documented way
+    rebuild(lake.root)  # the documented way to restore a hidden batch
     publish(lake)
     assert shown(lake, SHOWN) == everything
 
 
-@pytest.mark.slow  # what is removed is above
+@pytest.mark.slow  # tests above check which files are removed
 def test_overlays_and_rejects_go_along(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = tmp_path / "broken.json"
     broken.write_text("no trace at all")
@@ -225,25 +228,25 @@ def test_a_limit_before_the_year_1000_removes_nothing(lake: Lake) -> None:
 @pytest.mark.slow  # 4 s
 @pytest.mark.kills
 def test_killed_at_a_step_and_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kill before and after each rename and each removal: readers see whole batches, and a next run completes it."""
+    """A kill before or after any rename or removal leaves whole batches for readers. The next run completes it."""
     lake = Lake(tmp_path / "lake")
     for days_ago, seeds in ((40, (1,)), (35, (2,)), (1, (3, 4))):
         put(lake, tmp_path / "in", monkeypatch, days_ago, *seeds)
     materialize(lake, TABLES)
-    # The analysts' file, 5 files of each batch, 2 notices: twice each, at least.
+    # At least two steps for each of: the analysts' file, 5 files per batch, 2 notices.
     least = 2 * (1 + 2 * 5 + 2)
     for step, lake in killed(tmp_path, least, do_retire, NOW, calls=("replace", "unlink")):
         with lake.connect(["events", "traces"]) as con:
             assert assert_whole(con) in (2, 3, 4), step
         with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
-            # The analysts' file names batches whose files are whole, or was replaced before they went.
+            # The analysts' file is replaced before a batch's files are deleted, so it names only complete batches.
             assert assert_whole(con) in (2, 4), step
         assert_no_half_batch(lake)
         retire(lake, 30, grace=timedelta(0), now=NOW)
         assert n_traces(lake) == 2, step
         assert len({Path(name).stem for name in files_of(lake)}) == 1, step
         assert [notice["is_removed"] for notice in notices(lake).values()] == [True, True], step
-        # A part of a notice, if the kill left one, is swept after a day.
+        # If the kill leaves a part of a notice, the part is swept after a day.
         assert len(list((lake.root / RETIRED).glob("*.json"))) == 2, step
         for part in (lake.root / RETIRED).glob(".*"):
             os.utime(part, (0, 0))
@@ -252,7 +255,7 @@ def test_killed_at_a_step_and_run_again(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def assert_no_half_batch(lake: Lake) -> None:
-    """Who reads the Parquet by the marks alone sees for each trace all of its events."""
+    """Assert that a reader who reads the Parquet only by the commit markers sees all events of each trace."""
     with duckdb.connect() as con:
         for table in ("traces", "events"):
             con.execute(f"CREATE VIEW {table}_all AS FROM read_parquet('{lake.root}/{table}/day=*/*.parquet')")
@@ -262,12 +265,12 @@ def assert_no_half_batch(lake: Lake) -> None:
 
 
 def do_retire(root: Path, now: datetime) -> None:
-    """Retire what is older than 30 days, in a process of its own; its clock began later than the test's."""
+    """Retire batches older than 30 days. It runs in a separate process, whose clock differs from the test's."""
     retire(Lake(root), 30, grace=timedelta(0), now=now)
 
 
 def test_command_line(lake: Lake, tmp_path: Path) -> None:
-    """`--json` lists a dry run's batches; a lake that is not there is an error."""
+    """`--json` lists a dry run's batches. A missing lake is an error."""
     from typer.testing import CliRunner
 
     from pipelines.faces.cli.app import app

@@ -1,4 +1,4 @@
-"""A lake that several processes and several people use: the catalog's locks, the permissions of its files, its paths."""
+"""A lake used by several processes and several users: the catalog's locks, file permissions, paths."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_another_process_that_looks_does_not_take_the_writers_log_away(lake: Lak
     with writing(lake.root) as catalog:
         catalog.record("before", 1)
         catalog.commit()
-        assert record_of(lake.root, "before") == 1  # in a second connection of the writer's process
+        assert record_of(lake.root, "before") == 1  # on a second connection in the writer's process
         subprocess.run([sys.executable, "-c", _LOOKS, str(lake.root / CATALOG)], check=True)
         assert (lake.root / f"{CATALOG}-wal").exists()
         catalog.record("after", 2)
@@ -49,7 +49,7 @@ def test_another_process_that_looks_does_not_take_the_writers_log_away(lake: Lak
 def test_a_damaged_header_is_noticed_by_the_first_connection(lake: Lake) -> None:
     note(lake.root, "kept", 1)
     raw = bytearray((lake.root / CATALOG).read_bytes())
-    raw[18] = 7  # a version that SQLite would open read-only
+    raw[18] = 7  # a file format version that SQLite opens read-only
     (lake.root / CATALOG).write_bytes(raw)
     with pytest.raises(catalog_file.Damaged), catalog_file.reading(lake.root):
         pass
@@ -87,7 +87,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_path_with_dots_names_the_same_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From within the lake's folder, `../in` is not in the lake, and its ranks are one capture with those of `in`."""
+    """From within the lake's folder, `../in` is outside the lake, and its ranks form one capture with those of `in`."""
     files = [write_trace(tmp_path / "in" / f"rank{rank}.json", rank) for rank in range(2)]
     (tmp_path / "lake").mkdir()
     monkeypatch.chdir(tmp_path / "lake")

@@ -41,7 +41,7 @@ def test_after_a_batch_of_a_clock_that_was_years_ahead_no_other_follows_it(
                 ingest([trace], lake)
     with pytest.raises(UnusablePath, match=f"batch {name} is of the future.*check --rebuild"):
         ingest([trace], lake)
-    for folder in lake.root.glob(f"*/day={Batch(name).day}"):  # as the message says
+    for folder in lake.root.glob(f"*/day={Batch(name).day}"):  # as the message advises
         shutil.rmtree(folder)
     rebuild(lake.root)
     assert [row.status for row in ingest([trace], lake).rows] == ["ok"]
@@ -68,7 +68,7 @@ def test_the_events_of_a_batch_are_sorted_by_trace(tmp_path: Path) -> None:
     assert len({trace_id for trace_id, _ in keys}) == 5
 
 
-@pytest.mark.slow  # an empty one is in test_empty_file.py
+@pytest.mark.slow  # test_empty_file.py has an empty lake
 def test_a_full_lake_is_published_with_the_same_types_and_comments(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     ingest(capture(tmp_path / "in"), lake)
@@ -79,7 +79,7 @@ def test_a_full_lake_is_published_with_the_same_types_and_comments(tmp_path: Pat
             assert {(row[0], row[1]) for row in described} == set(columns), table
         bare = con.execute(
             "SELECT table_name, column_name FROM duckdb_columns() WHERE NOT internal AND comment IS NULL "
-            "AND NOT (schema_name = 'tracelake' AND contains(table_name, ' ')) UNION ALL "  # but for parts of views
+            "AND NOT (schema_name = 'tracelake' AND contains(table_name, ' ')) UNION ALL "  # except the parts of views
             "SELECT table_name, '' FROM duckdb_tables() WHERE comment IS NULL UNION ALL "
             "SELECT view_name, '' FROM duckdb_views() WHERE NOT internal AND comment IS NULL"
         ).fetchall()
@@ -89,7 +89,7 @@ def test_a_full_lake_is_published_with_the_same_types_and_comments(tmp_path: Pat
     assert kinds["traces"] == kinds["temporal_breakdown"] == kinds["kernel_classes"] == "BASE TABLE"
 
 
-@pytest.mark.slow  # tests/runs/store has outdated tables
+@pytest.mark.slow  # tests/runs/store covers outdated tables
 def test_files_of_an_older_model_read_as_null_where_they_lack_a_column(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     for seed in (1, 2):
@@ -101,6 +101,6 @@ def test_files_of_an_older_model_read_as_null_where_they_lack_a_column(tmp_path:
     lake.put("kernels", lake.batches()[0], staged)
     with lake.connect(["traces", "kernels"]) as con:
         assert con.execute("SELECT count(*), count(rule_id) FROM kernels").fetchall() == [(8, 4)]
-    materialize(lake, ["kernels"])  # the rewritten file carries no version: it is computed anew
+    materialize(lake, ["kernels"])  # the rewritten file has no version, so it is recomputed
     with lake.connect(["traces", "kernels"]) as con:
         assert con.execute("SELECT count(*), count(rule_id) FROM kernels").fetchall() == [(8, 8)]

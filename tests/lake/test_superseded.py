@@ -1,4 +1,4 @@
-"""A cut file and the whole one; the clock set back; a file that is replaced while it is read."""
+"""Superseded traces: a truncated file and the whole one, a clock set back, a file that is replaced while it is read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.lake.world import shown, write_trace
 
 
 def cut(path: Path, target: Path, share: float = 0.6) -> Path:
-    """The beginning of a trace's file."""
+    """Write the first `share` of a trace's file to `target`, and return `target`."""
     data = path.read_bytes()
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(data[: int(len(data) * share)])
@@ -29,7 +29,7 @@ def cut(path: Path, target: Path, share: float = 0.6) -> Path:
 
 
 def seen(lake: Lake) -> list[tuple]:
-    """By rank its status and kernels."""
+    """Return the status and the number of kernels of each rank."""
     materialize_all(lake, ["kernels", "capture_ranks"])
     with lake.connect(["traces", "kernels", "capture_ranks"]) as con:
         return con.execute(
@@ -68,12 +68,12 @@ def test_the_whole_file_supersedes_the_cut_one(tmp_path: Path, order: str, name:
     assert seen(lake) == [(0, "ok", 12, 1)]
     (reason,) = reasons(lake)
     assert "superseded by trace" in reason and "24 events, ok" in reason
-    assert len(lake.known_traces()) == 2  # neither is ingested again
+    assert len(lake.known_traces()) == 2  # neither file is ingested again
     assert ingest([paths["whole"]], lake).rows[0].status == "known" and len(reasons(lake)) == 1
 
 
 def test_others_are_not_superseded(tmp_path: Path) -> None:
-    """Another rank, another time of the same rank, another job, and two whole ones: as many rows as files."""
+    """Another rank, another time of the same rank, another job, and two whole traces do not supersede each other."""
     lake, inbox = Lake(tmp_path / "lake"), tmp_path / "in"
     rank = {"distributedInfo": {"rank": 0, "world_size": 2}}
     whole = write_trace(inbox / "rank0.json", 1, n=12, **rank)
@@ -87,9 +87,9 @@ def test_others_are_not_superseded(tmp_path: Path) -> None:
     assert reasons(lake) == []
 
 
-@pytest.mark.slow  # others that are not superseded are above
+@pytest.mark.slow  # the test above has other traces that are not superseded
 def test_ranks_of_one_cut_file_do_not_supersede_each_other(tmp_path: Path) -> None:
-    """Of a file into which two ranks' traces were merged: both end early, the second has more events."""
+    """A file contains the merged traces of two ranks. Both are truncated, and the second rank has more events."""
     lake, path = Lake(tmp_path / "lake"), tmp_path / "in" / "merged.json"
     path.parent.mkdir()
     events = [
@@ -107,7 +107,7 @@ def test_ranks_of_one_cut_file_do_not_supersede_each_other(tmp_path: Path) -> No
         assert rows == [*enumerate(statuses)]
 
 
-@pytest.mark.slow  # a whole file that supersedes a cut one is above
+@pytest.mark.slow  # a test above has a whole file that supersedes a truncated one
 def test_of_two_cut_files_the_longer_counts(tmp_path: Path) -> None:
     lake, path = Lake(tmp_path / "lake"), tmp_path / "in" / "rank0.json"
     whole = write_trace(tmp_path / "source.json", 1, n=12, distributedInfo={"rank": 0})
@@ -117,7 +117,7 @@ def test_of_two_cut_files_the_longer_counts(tmp_path: Path) -> None:
     assert (status, captured) == ("partial", 1) and n in (9, 10)
 
 
-@pytest.mark.slow  # late ranks with the clock as it is: tests/fleet/test_growth.py
+@pytest.mark.slow  # tests/fleet/test_growth.py has late ranks without a change of the clock
 def test_with_the_clock_set_back_a_late_rank_joins_its_capture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = Lake(tmp_path / "lake")
     files = [write_trace(tmp_path / "in" / f"rank{r}.json", r, distributedInfo={"rank": r}) for r in range(3)]

@@ -1,4 +1,4 @@
-"""Sweeping while other processes make and remove their own folders."""
+"""Sweeping while other processes create and remove their own folders."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipelines.lake.names import PAGES, RETIRED, STAGING, batch_files, table_of
 from pipelines.readers.ingest import ingest
 from tests.lake.world import write_trace
 
-# What a publisher does with its private folder, as fast as it can, with what may lie in it.
+# Creates and removes a publisher's private folder and its content, as fast as possible.
 _PUBLISHER = """
 import sys, tempfile, pathlib
 print("ready", flush=True)
@@ -29,7 +29,7 @@ while True:
 """
 
 
-@pytest.mark.slow  # two processes; what is swept is below
+@pytest.mark.slow  # two processes; tests below check which files are swept
 def test_sweeping_among_publishers(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     command = [sys.executable, "-c", _PUBLISHER, str(tmp_path)]
@@ -94,7 +94,7 @@ def test_half_written_files_are_swept_after_a_day(tmp_path: Path, folder: str, m
 
 _DAY = 24 * 3600
 _NO_PID = 999_999_999
-"""More than the largest pid of Linux."""
+"""Larger than any pid of Linux."""
 
 
 @pytest.mark.parametrize("by_commit", [True, False])
@@ -104,7 +104,7 @@ def test_what_a_killed_run_staged_goes_with_the_next_commit(tmp_path: Path, by_c
     staged = tmp_path / STAGING / mine.name.replace(f":{os.getpid()}:", f":{_NO_PID}:")
     staged.mkdir()
     (staged / "events.parquet").touch()
-    if by_commit:  # each begins with a folder of its own
+    if by_commit:  # each commit begins with a separate folder
         assert lake.staging(Batch.new()).exists()
     else:
         assert lake.sweep() == [staged]
@@ -124,7 +124,10 @@ def test_a_staging_folder_goes_with_its_last_folder(tmp_path: Path) -> None:
 
 
 def test_the_folder_of_a_running_process_stays_and_an_unknown_one_goes_after_a_day(tmp_path: Path) -> None:
-    """Whose pid is of another host, of another container with this host's name, or not noted, may be running."""
+    """A folder's process may still run if its pid cannot be checked here.
+
+    The pid belongs to another host, to another container with this host's name, or is not recorded.
+    """
     process, _, namespace = owner_mark().rpartition("@")
     _, _, start = process.rpartition(":")
     elsewhere = ("@another-host:1:5@" + namespace, f"@{process}0@{namespace}0", "@a", "")
@@ -137,7 +140,7 @@ def test_the_folder_of_a_running_process_stays_and_an_unknown_one_goes_after_a_d
             os.utime(folder, (time.time() - age,) * 2)
         assert sorted(lake.sweep()) == sorted(expected)
     assert [*tmp_path.glob(f"{STAGING}/*")] == [mine] == [lake.staging(batch)]
-    reused = tmp_path / STAGING / mine.name.replace(f":{start}@", f":{start}0@")  # the pid was given to another
+    reused = tmp_path / STAGING / mine.name.replace(f":{start}@", f":{start}0@")  # another process got the pid
     reused.mkdir()
     assert lake.sweep() == [reused]
 
@@ -151,7 +154,7 @@ def test_owners_that_cannot_be_seen_are_neither_running_nor_ended() -> None:
 def test_a_process_of_another_machine_with_this_host_s_name_cannot_be_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first PID namespace has the same number on every machine."""
+    """Every machine gives its first PID namespace the same number, so only the boot id identifies the machine."""
     process, _, namespace = owner_mark().rpartition("@")
     boot_id = tmp_path / "boot_id"
     boot_id.write_text("another\n")

@@ -1,4 +1,4 @@
-"""Writers, readers and a publisher at once: nobody fails, nobody sees a torn trace."""
+"""Concurrent writers, readers and a publisher: no process fails, and no reader sees a partial trace."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def read_until(root: Path, done: Any, reads: Any) -> None:
             reads.value += 1
 
 
-@pytest.mark.slow  # a loop of processes; steps of each are killed in test_crash.py
+@pytest.mark.slow  # a loop of processes; test_crash.py kills each at its steps
 def test_writers_readers_and_a_publisher(tmp_path: Path) -> None:
     files = [write_trace(tmp_path / "in" / f"rank{rank}.json", rank) for rank in range(N_FILES)]
     root = tmp_path / "lake"

@@ -1,4 +1,4 @@
-"""A lake's own causes.csv: its rules win over the shipped ones, and one that cannot be used is refused with its line."""
+"""A lake's own causes.csv: its rules win over the shipped ones, and an unusable rule is refused with its line."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def first(lake: Path) -> dict:
     return json.loads(run("sql", query, "--lake", lake, "--format", "json"))[0]
 
 
-@pytest.mark.slow  # 2.6 CPU s; formulas of a user, in test_formulas, go the same way
+@pytest.mark.slow  # 2.6 CPU s; test_formulas.py checks the same code with a user's formulas
 def test_its_rules_win_and_the_tables_are_computed_again(tmp_path: Path) -> None:
     spec = CaptureSpec(ranks=1, steps=2, shape="planted", plant="preprocessing", sync_each_step=False)
     (trace,) = write_capture(spec, tmp_path / "job").paths

@@ -1,4 +1,4 @@
-"""A lake of another layout is refused in one sentence, and the command in it reads its files again."""
+"""A lake of another layout is refused in one sentence, which contains the command that ingests its files again."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.lake.world import capture, write_trace
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with `in` and a published lake of it, of which 3 files are traces and one is none."""
+    """Return a folder with `in`, which has 3 traces and one file that is not a trace, and a published lake of it."""
     folder = tmp_path_factory.mktemp("version")
     ingest(capture(folder / "in"), Lake(folder / "lake"))
     publish(Lake(folder / "lake"))
@@ -48,14 +48,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def old(made: Path, tmp_path: Path) -> Path:
-    """The lake as a version without `.layout` left it."""
+    """Return the lake as a version without `.layout` left it."""
     root = Path(shutil.copytree(made / "lake", tmp_path / "lake"))
     (root / MARKER).unlink()
     return root
 
 
 def say_version(root: Path, version: int) -> None:
-    """Write the copy of the version in the catalog; 0 as older versions left it."""
+    """Write the catalog's copy of the layout version; 0 is the value in older lakes."""
     with closing(sqlite3.connect(root / CATALOG)) as con:
         con.execute(f"PRAGMA user_version = {version}")
 
@@ -117,7 +117,7 @@ def test_an_older_layout_is_named(old: Path) -> None:
         Lake(old)
 
 
-@pytest.mark.slow  # a list of one file, and what it reads again, are below
+@pytest.mark.slow  # tests below have a list of one file, and ingest it again
 def test_ten_thousand_files_are_in_a_list(old: Path, tmp_path: Path) -> None:
     (old / CATALOG).unlink()
     shutil.rmtree(old / "traces")
@@ -134,7 +134,7 @@ def test_ten_thousand_files_are_in_a_list(old: Path, tmp_path: Path) -> None:
     for n in (0, 9_999):
         write_trace(tmp_path / "in" / f"rank {n}.json", n)
     done = CliRunner().invoke(app, [*words, "--json"])
-    assert done.exit_code == 1 and done.output.count('"rejected"') == 9_998  # those that are no longer there
+    assert done.exit_code == 1 and done.output.count('"rejected"') == 9_998  # the files that no longer exist
     assert [Path(path).name for _, path, _ in traces(words[2])] in (
         [f"rank {n}.json" for n in order] for order in ((0, 9_999), (9_999, 0))
     )

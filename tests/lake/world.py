@@ -1,4 +1,4 @@
-"""Small traces on disk, what a lake shows of them, and processes that are killed at a step."""
+"""Small traces on disk, the rows that a lake shows of them, and processes that are killed at a step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pipelines.models.catalog import load_catalog
 from tests.effort import steps
 from tests.harness import call, kernel
 
-# Children start from a process that has the modules loaded and nothing running, so a test can afford many of them.
+# The fork server has the modules loaded and runs no other threads, so a test can start many children cheaply.
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(
     ["pipelines.readers.ingest", "pipelines.runs.materialize.per_trace", "tests.lake.world", "pyarrow"]
@@ -32,7 +32,7 @@ TABLES = ["kernels", "temporal_breakdown"]
 
 
 def write_trace(path: Path, seed: int, n: int = 4, **top: Any) -> Path:
-    """A trace of n launches, each with a kernel; the seed makes its content, and so its id, its own."""
+    """Write a trace of n launches, each with a kernel. The seed makes its content, and so its id, unique."""
     events: list[dict[str, Any]] = []
     for i in range(n):
         at = 100 * i + seed
@@ -43,7 +43,7 @@ def write_trace(path: Path, seed: int, n: int = 4, **top: Any) -> Path:
 
 
 def capture(folder: Path, ranks: int = 3) -> list[Path]:
-    """`ranks` traces and one file that is none."""
+    """Write `ranks` traces and one file that is not a trace."""
     files = [write_trace(folder / f"rank{rank}.json", rank, distributedInfo={"rank": rank}) for rank in range(ranks)]
     broken = folder / "broken.json"
     broken.write_text("no trace at all")
@@ -51,7 +51,10 @@ def capture(folder: Path, ranks: int = 3) -> list[Path]:
 
 
 def rot(lake: Lake, table: str, batch: Batch, before: bytes, after: bytes) -> None:
-    """Change text of a table's file in place, as a failing disk does: its size is right, and it can be read."""
+    """Change the bytes of a table's file in place like a failing disk.
+
+    Its size does not change, and it can still be read.
+    """
     path = table_file(lake.root, table, batch)
     with duckdb.connect() as con:
         staged = lake.staging(batch) / "uncompressed.parquet"
@@ -65,7 +68,10 @@ def rot(lake: Lake, table: str, batch: Batch, before: bytes, after: bytes) -> No
 
 @contextmanager
 def kept(folder: Path) -> Iterator[Lake]:
-    """The lake that was prepared in `folder`, in its place, for its paths are absolute; afterwards it is as it was."""
+    """Yield the lake prepared in `folder`, and restore it afterwards.
+
+    It stays at its path, because it records absolute paths.
+    """
     before, root = Path(tempfile.mkdtemp(prefix="kept", dir=folder)), folder / "lake"
     shutil.copytree(root, before / "lake")
     yield Lake(root)
@@ -75,7 +81,7 @@ def kept(folder: Path) -> Iterator[Lake]:
 
 
 def shown(lake: Lake, tables: list[str] | None = None) -> dict[str, list[tuple]]:
-    """Every row that the lake shows, but for what names the run: batch, time of ingestion."""
+    """Return every row that the lake shows, without the columns that vary by run: batch ids and times."""
     tables = tables or [name for name in load_catalog().public if load_catalog().models[name].kind != "rules"]
     rows_by_table = {}
     with lake.connect(tables) as con:
@@ -89,7 +95,7 @@ def shown(lake: Lake, tables: list[str] | None = None) -> dict[str, list[tuple]]
 
 
 def assert_whole(con: duckdb.DuckDBPyConnection) -> int:
-    """Every trace that is shown is there once and with all its events; returns how many there are."""
+    """Assert that every shown trace occurs once and with all its events. Returns the number of traces."""
     traces = con.execute("SELECT trace_id, n_events FROM traces").fetchall()
     assert len({trace_id for trace_id, _ in traces}) == len(traces)
     if traces:
@@ -99,16 +105,16 @@ def assert_whole(con: duckdb.DuckDBPyConnection) -> int:
 
 
 def run_killed(step: int, verb: Callable[..., object], *args: Any, calls: Sequence[str] = ("replace",)) -> bool:
-    """Run `verb(*args)` in a process that kills itself at its step-th step; False when it has fewer.
+    """Run `verb(*args)` in a process that kills itself at its step-th step. Returns False if the verb has fewer steps.
 
-    Steps are before and after each call of these functions of `os`, and each transaction of the catalog. What is visible
-    changes by these and by nothing else, but where files are removed.
+    Steps are before and after each call of the `os` functions named in `calls`, and before and after each catalog
+    transaction. Only these change what readers see, except for the removal of files.
     """
     return _steps_made(step, verb, args, calls) is None
 
 
 def steps_of(verb: Callable[..., object], *args: Any, calls: Sequence[str] = ("replace",)) -> int:
-    """How many steps `verb(*args)` has, which is run to its end."""
+    """Run `verb(*args)` to its end and return its number of steps."""
     n = _steps_made(0, verb, args, calls)
     assert n is not None
     return n
@@ -117,9 +123,10 @@ def steps_of(verb: Callable[..., object], *args: Any, calls: Sequence[str] = ("r
 def killed(
     folder: Path, least: int, verb: Callable[..., object], *args: Any, calls: Sequence[str] = ("replace",)
 ) -> Iterator[tuple[int, Lake]]:
-    """The lake that was prepared in `folder` as `verb(root, *args)` leaves it that is killed, at some of its steps.
+    """Yield the lake prepared in `folder` after `verb(root, *args)` was killed at a step, for some of its steps.
 
-    The seed chooses one; with SLOW=1 there are two, and `make attack` takes each. The verb must have `least` steps.
+    The seed chooses one step. With SLOW=1 there are two, and `make attack` uses all. The verb must have at least
+    `least` steps.
     """
     with kept(folder) as lake:
         n = steps_of(verb, lake.root, *args, calls=calls)
@@ -130,11 +137,11 @@ def killed(
             with kept(folder) as lake:
                 if was_killed := run_killed(step, verb, lake.root, *args, calls=calls):
                     yield step, lake
-            step -= 1  # some are made only of what changed a moment ago
+            step -= 1  # some steps happen only for files that have just changed
 
 
 def _steps_made(step: int, verb: Callable[..., object], args: tuple[Any, ...], calls: Sequence[str]) -> int | None:
-    """How many steps were made; None of a process that was killed at the one it was to be killed at."""
+    """Return the number of steps made, or None if the process was killed at its chosen step."""
     ours, its = PROCESSES.Pipe(duplex=False)
     process = PROCESSES.Process(target=_dying, args=(step, verb, args, calls, its))
     process.start()
@@ -155,7 +162,7 @@ def _dying(step: int, verb: Callable[..., object], args: tuple[Any, ...], calls:
 
     def counted(call: Callable[..., Any]) -> Callable[..., Any]:
         def wrapped(*values: Any, **named: Any) -> Any:
-            if str(cache_folder()) in str(values[-1]):  # what is kept for all lakes: written where it is not there yet
+            if str(cache_folder()) in str(values[-1]):  # the cache of all lakes is written only if it is missing
                 return call(*values, **named)
             count()
             result = call(*values, **named)
@@ -172,21 +179,21 @@ def _dying(step: int, verb: Callable[..., object], args: tuple[Any, ...], calls:
 
 
 def do_ingest(root: Path, paths: list[Path]) -> None:
-    """Ingest, in a process of its own."""
+    """Ingest the files. It runs in a separate process."""
     from pipelines.readers.ingest import ingest
 
     ingest(paths, Lake(root))
 
 
 def do_materialize(root: Path) -> None:
-    """Compute TABLES, in a process of its own."""
+    """Compute TABLES. It runs in a separate process."""
     from pipelines.runs.materialize.per_trace import materialize
 
     materialize(Lake(root), TABLES)
 
 
 def do_publish(root: Path) -> None:
-    """Publish the analysts' file, in a process of its own."""
+    """Publish the analysts' file. It runs in a separate process."""
     from pipelines.lake.publish.analyst_file import publish
 
     publish(Lake(root))

@@ -1,4 +1,4 @@
-"""Traces of graphs in a few lines, and what a replay's blocks are, found by trying every period."""
+"""Builders of short traces with graphs, and the blocks of a replay, found by trying every period."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from tests.harness import call, kernel, x
 
 Event = dict[str, Any]
-Op = tuple[str, list[list[int]]]  # an operator and the shapes of its arguments
+Op = tuple[str, list[list[int]]]  # (operator, shapes of its arguments)
 
 
 def replay(
@@ -21,7 +21,7 @@ def replay(
     times: Sequence[float] = (),
     call_name: str = "cudaGraphLaunch",
 ) -> list[Event]:
-    """A launch of a graph and its kernels of 3 µs, 4 µs apart; a name may have its grid behind an @."""
+    """Return a graph launch and its kernels of 3 µs, 4 µs apart. A name may end in its grid after an @."""
     events = [call(call_name, at, 2, correlation)]
     for place, name in enumerate(names):
         events.append(work(name, times[place] if times else at + 10 + 4 * place, correlation))
@@ -34,7 +34,7 @@ def replay(
 
 
 def work(name: str, at: float, correlation: int) -> Event:
-    """A kernel of 3 µs."""
+    """Return a kernel of 3 µs."""
     plain, _, grid = name.partition("@")
     event = kernel(plain, at, 3, correlation, cat="gpu_memset" if plain == "Memset" else "kernel")
     if grid:
@@ -43,7 +43,10 @@ def work(name: str, at: float, correlation: int) -> Event:
 
 
 def captured(ops: Iterable[Op | None], at: float, correlation: int, *, tid: int = 1) -> list[Event]:
-    """A stream capture: each operator makes one call that launches nothing; None is a call outside operators."""
+    """Return a stream capture in which each operator makes one call that launches nothing.
+
+    None: a call outside operators.
+    """
     events = [call("cudaStreamBeginCapture", at, 1, correlation, tid)]
     for place, op in enumerate(ops, 1):
         begin = at + 10 * place
@@ -56,7 +59,7 @@ def captured(ops: Iterable[Op | None], at: float, correlation: int, *, tid: int 
 
 
 def eager(ops: Iterable[tuple[Op | None, str]], at: float, correlation: int) -> list[Event]:
-    """Operators that launch one kernel each."""
+    """Return operators that launch one kernel each."""
     events = []
     for place, (op, name) in enumerate(ops):
         begin = at + 10 * place
@@ -68,9 +71,9 @@ def eager(ops: Iterable[tuple[Op | None, str]], at: float, correlation: int) -> 
 
 
 def blocks(signatures: Sequence[Any], kernels: Sequence[bool] = ()) -> tuple[int, int, int] | None:
-    """(period, where the first block begins, how much follows the period) by the rule of _graph_periods; None: no block.
+    """Return (period, index of the first block's begin, length covered by the period) by the rule of _graph_periods.
 
-    `kernels`: which of the work is a kernel, and neither a copy nor a memset; by default all is.
+    None if there is no block. `kernels`: which of the work is a kernel, not a copy or a memset; by default all of it.
     """
     n, candidates = len(signatures), []
     for period in range(1, n // 3 + 1):

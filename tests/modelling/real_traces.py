@@ -1,4 +1,4 @@
-"""Models of real traces, which run once over the small ones that a file of tests names."""
+"""Models of real traces, computed once over the small traces that a test file names."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ TABLES = (
     *("backward_links", "kernels", "op_kernels", "op_work", "op_work_coverage", "op_shape_utilization"),
     *("span_utilization", "span_name_utilization", "family_utilization"),
 )
-"""Of spans and operators: three files of tests read them of the same two small traces, so they are computed together."""
+"""Tables of spans and operators that three test files read from the same two small traces, so they share one run."""
 
 
 def computed(
     shared: Path, name: str, names: Iterable[str], tables: tuple[str, ...] = TABLES
 ) -> duckdb.DuckDBPyConnection:
-    """These tables show one of the traces; the models run over it alone if it is large, else over all that are not."""
+    """Return a connection that shows these tables for one of the traces.
+
+    The models run over a large trace alone, and over all small traces together.
+    """
     small = tuple(sorted({*names} - {*LARGE_TRACES}))
     together = small if name in small else (name,)
     con, trace_ids = _run(shared / "traces" / "single", together, tables)

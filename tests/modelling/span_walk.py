@@ -1,11 +1,11 @@
-"""The rules of spans as a plain walk up the stack of one event after another; times in whole microseconds."""
+"""The rules of spans as a plain walk up the stack for each event; times in whole microseconds."""
 
 from __future__ import annotations
 
 from typing import Any
 
 Owner = tuple[str, int, str]
-"""(name of the kernel, position of the span, phase)"""
+"""(name of the kernel, index of the span, phase)"""
 
 
 def is_module(event: dict) -> bool:
@@ -21,7 +21,7 @@ def forward_thread(event: dict) -> int:
 
 
 def stacks(events: list[dict]) -> dict[int, int | None]:
-    """Each host event's parent: the top of the stack when it starts."""
+    """Return each host event's parent, which is the top of the stack when the event starts."""
     parent: dict[int, int | None] = {}
     for tid in {e["tid"] for e in events if e["cat"] != "kernel"}:
         stack: list[int] = []
@@ -47,7 +47,7 @@ class Walk:
         self.parent = stacks(events)
 
     def up(self, i: int) -> tuple[list[int], int | None, list[int]]:
-        """The spans met before the first backward operator, that operator, and the spans around it."""
+        """Return the spans below the first backward operator, that operator, and the spans above it."""
         before: list[int] = []
         met: list[int] = before
         after: list[int] = []
@@ -62,7 +62,10 @@ class Walk:
         return before, backward, after
 
     def forward_of(self, backward: int) -> int | None:
-        """Without arrows no thread is known: the last operator of the number on another thread."""
+        """Return the last operator with the sequence number on another thread.
+
+        Without arrows the forward's thread is unknown.
+        """
         b = self.events[backward]
         candidates = [
             (e["ts"], -e["dur"], i)
@@ -75,7 +78,7 @@ class Walk:
         return max(candidates)[2] if candidates else None
 
     def above(self, forward: int | None, inside: list[int], deeper: int = 1) -> list[int]:
-        """The modules of a forward operator, those that were computed again (`inside`) and what is below them left out."""
+        """Return the modules of a forward operator, without the recomputed ones (`inside`) and those below them."""
         if forward is None:
             return []
         before, backward, _ = self.up(forward)

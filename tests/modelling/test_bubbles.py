@@ -1,4 +1,4 @@
-"""Bubbles of schedules: the formulas against simulations, recorded ones and one written here."""
+"""Bubbles of schedules: the formulas, compared with recorded simulations and one written here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ def test_formulas_are_what_simulations_gave(shared: Path) -> None:
 
 
 def simulated_gpipe(p: int, m: int, forward: int, backward: int) -> int:
-    """The time until the last rank is done: all forwards, then all backwards, each as soon as its input is there."""
+    """Return the time at which the last rank ends.
+
+    All forwards come first, then all backwards, each as soon as its input exists.
+    """
     there = [0] * m
     ends = []
     for _ in range(p):
@@ -48,7 +51,7 @@ def test_gpipe_idles_as_long_as_a_run_of_it(p: int, m: int, forward: int, backwa
 
 
 def test_the_formulas_without_a_simulation() -> None:
-    """Interleaved: (p - 1)(F + B) / v; DualPipe: (p / 2 - 1)(F&B + B - 3 W), as their sources print them."""
+    """The sources print: interleaved (p - 1)(F + B) / v, and DualPipe (p / 2 - 1)(F&B + B - 3 W)."""
     assert bubble("interleaved", 4, 8, Stage(1, 2), chunks=3).idle == 3
     assert bubble("interleaved", 4, 8, Stage(1, 2), chunks=3).ratio == pytest.approx(3 / (3 * 8))
     assert bubble("DualPipe", 8, 20, Stage(1, 2, 1, both=2.5)).idle == pytest.approx(3 * (2.5 + 2 - 3))

@@ -1,4 +1,4 @@
-"""Bandwidths of communication kernels: reference numbers of real traces, and groups whose place must be told."""
+"""Bandwidths of communication kernels: reference numbers of real traces, and groups that span one node or several."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.harness import connect, kernel, rows_of
 
 @cache
 def bandwidths(path: Path) -> duckdb.DuckDBPyConnection:
-    """With the bandwidths of a real trace."""
+    """Return a connection with the bandwidths of a real trace."""
     con, _ = connect(path)
     run_models(con, load_catalog(), ["collective_bandwidth"])
     return con
@@ -34,7 +34,7 @@ def test_bandwidths_are_the_reference_s(shared: Path, trace: str) -> None:
         "SELECT event_id, duration_ns, collective_name, group_size, group_name, stream, bytes, algbw_gigabytes_per_s, "
         "busbw_lower_gigabytes_per_s FROM collective_bandwidth ORDER BY start_ns"
     ).fetchall()
-    # The reference knows NCCL's kernels only: those of symmetric memory (multimem_all_reduce on the B200) are ours.
+    # The reference knows only NCCL's kernels. Only we know those of symmetric memory (multimem_all_reduce on the B200).
     events = json.loads(gzip.decompress((shared / "traces" / "single" / f"{trace}.json.gz").read_bytes()))[
         "traceEvents"
     ]
@@ -54,7 +54,7 @@ def test_bandwidths_are_the_reference_s(shared: Path, trace: str) -> None:
 
 @pytest.mark.slow
 def test_ideal_times_of_a_step_are_the_reference_s(shared: Path) -> None:
-    """Four collectives a step over links of 448 GB/s."""
+    """Each step has four collectives over links of 448 GB/s."""
     reference = json.loads((shared / "golden" / "modelling" / "formulas.json").read_text())
     expected = {row["step"]: row["t_c2c_ideal_us"] for row in reference["exposure_real_mi300_resnet_ckpt"]}
     trace = shared / "traces" / "single" / "mi300_rccl_metadata.json.gz"
@@ -97,9 +97,9 @@ def test_factors_places_and_what_is_not_known() -> None:
     assert rows == [
         ("allgather", 8000, near(0.8 * 3 / 4), False, near(8000 * 3 / 4 / 450)),
         ("reducescatter", 8000, near(0.8 * 3 / 4), False, near(8000 * 3 / 4 / 450)),
-        ("alltoall", 4000, near(0.4 / 2), True, None),  # nothing is known of the network
+        ("alltoall", 4000, near(0.4 / 2), True, None),  # the network is unknown
         ("gather", 16000, near(1.6 * 7 / 8), True, None),
-        ("scatter", 8000, near(0.8 * 3 / 4), None, None),  # a list that was cut
+        ("scatter", 8000, near(0.8 * 3 / 4), None, None),  # a truncated list
         ("broadcast", 8000, near(0.8), False, near(8000 / 450)),
         ("allreduce", 2000, None, False, 0.0),
         ("allreduce", None, None, False, None),
@@ -110,7 +110,10 @@ def test_factors_places_and_what_is_not_known() -> None:
 
 
 def test_sizes_that_no_message_has_are_unknown() -> None:
-    """Four bytes an element; the file is corrupt, and the other traces of its batch must not fail with it."""
+    """Each element has four bytes.
+
+    The file is corrupt, and the other traces of its batch must not fail because of it.
+    """
     largest = (2**63 - 1) // 4
     sizes = {0: 0, largest: largest * 4, largest + 1: None, -5: None}
     events = [

@@ -14,7 +14,7 @@ from pipelines.readers.counters.lake import INPUT
 from tests.readers.counters.test_ncu import BEFORE, DETAILS, csv_line, of
 from tests.readers.inputs.read_tables import loaded
 
-# Label, its unit and value on page details; metric, its unit and value on page raw.
+# Label, unit and value on page details; metric, unit and value on page raw.
 SAME = [
     ("Duration", "us", "93.66", "gpu__time_duration.sum", "ns", "93,660", 93.66e-6, "second"),
     ("DRAM Frequency", "Ghz", "2.5", "dram__cycles_elapsed.avg.per_second", "cycle/nsecond", "2.5", 2.5e9, "hz"),
@@ -34,7 +34,7 @@ FIXED = "metric LIKE 'launch!_%' ESCAPE '!' OR metric LIKE 'sm!_!_maximum%' ESCA
 
 
 def values(*files: Path) -> duckdb.DuckDBPyConnection:
-    """The view over these files."""
+    """Return a connection with the view over these files."""
     con = loaded(INPUT, files)
     run_models(con, load_catalog(), ["counter_labels", "counter_units"])
     con.execute(f"CREATE VIEW counter_values AS {load_catalog().models['counter_values'].sql}")
@@ -63,7 +63,7 @@ def test_both_pages_have_equal_values_whatever_prefix_each_chose(tmp_path: Path)
 
 
 def test_pages_of_a_real_program_agree(shared: Path) -> None:
-    """Two runs of the same kernels: what the launch decides is equal, what was measured differs by the run."""
+    """In two runs of the same kernels, the metrics that the launch decides are equal. Measured metrics differ."""
     folder = shared / "traces" / "h100_files"
     if not folder.is_dir():
         pytest.skip(f"not there: {folder}")

@@ -1,4 +1,4 @@
-"""Work of kernels that servers and compilers bring along: counted loop by loop, by torch, and by hand from their sources."""
+"""Work of kernels that servers and compilers add, compared with loops, with torch, and with counts by hand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ sizes = st.integers(1, 4)
 
 
 def cost(op: str, *arguments: Any) -> Work | NotModelled:
-    """Work of a call; an argument is (type, *dims) for a tensor, None for a missing one, else a literal."""
+    """Return the work of a call. An argument is (type, *dims) for a tensor, None for a missing one, else a literal."""
     dims, types, concrete = [], [], []
     for argument in arguments:
         is_tensor = isinstance(argument, tuple)
@@ -47,7 +47,7 @@ def experts(tokens: int, width: int, inner: int, n: int, top: int, gate: int = 2
 def test_each_token_is_multiplied_by_each_of_its_experts(
     tokens: int, width: int, inner: int, n: int, top: int, gate: int
 ) -> None:
-    """Every multiplication and every addition of the loops counted on its own."""
+    """The expected number counts every multiplication and every addition in loops."""
     counted = 0
     for _ in range(tokens * top):
         for _ in range(gate * inner):
@@ -60,13 +60,14 @@ def test_each_token_is_multiplied_by_each_of_its_experts(
         assert (work.flops_matrix, work.kind, work.dtype) == (counted, "experts", "bf16")
         if tokens == 1:  # x in and out, weights and ids, and the matrices of its experts
             assert work.bytes == 2 * 2 * width + top * 8 + 2 * top * (gate + 1) * inner * width
-        else:  # which matrices are read is data
+        else:  # the data decide which matrices are read
             assert work.bytes is None
 
 
 def test_mixtral_by_hand() -> None:
-    """Mixtral 8x7B (arXiv 2401.04088): hidden 4096, 14336 inside, 2 of 8 experts, SwiGLU; 1024 tokens.
-    3 products of 2 * 4096 * 14336 for each token and expert.
+    """Mixtral 8x7B (arXiv 2401.04088) needs 3 products of 2 * 4096 * 14336 for each token and expert.
+
+    It has hidden size 4096, inner size 14336, 2 of 8 experts and SwiGLU. The call has 1024 tokens.
     """
     work = cost("vllm::inplace_fused_experts", *experts(1024, 4096, 14336, 8, 2))
     assert isinstance(work, Work)
@@ -127,7 +128,7 @@ def paged(
 def test_a_single_sequence_is_as_long_as_the_longest(
     length: int, groups: int, kv_heads: int, width: int, second: bool
 ) -> None:
-    """The same as dense attention of one query over keys of that length."""
+    """The work equals dense attention of one query over keys of that length."""
     heads = groups * kv_heads
     dense = cost(
         "aten::_scaled_dot_product_flash_attention", (BF16, 1, heads, 1, width), *[(BF16, 1, kv_heads, length, width)] * 2,
@@ -151,7 +152,7 @@ def test_lengths_of_several_sequences_are_data() -> None:
         ("_C::rms_norm", [(BF16, 4, 8), (BF16, 4, 8), (BF16, 8), 1e-5], 2 * (32 + 32 + 8), 4 * 32),
         # input and residual are read and written
         ("_C::fused_add_rms_norm", [(BF16, 4, 8), (BF16, 4, 8), (BF16, 8), 1e-5], 2 * (4 * 32 + 8), 5 * 32),
-        # 4 tokens, 2 heads of queries and 1 of keys, half of each turned: 4 * 3 * 4 elements in and out
+        # 4 tokens, 2 heads of queries and 1 of keys, half of each rotated: 4 * 3 * 4 elements in and out
         (
             "_C::rotary_embedding",
             [("long int", 4), (BF16, 4, 16), (BF16, 4, 8), 8, (BF16, 99, 4), True],
@@ -161,7 +162,7 @@ def test_lengths_of_several_sequences_are_data() -> None:
         ("_C::silu_and_mul", [(BF16, 4, 8), (BF16, 4, 16)], 2 * (32 + 64), 2 * 32),
         ("_C::static_scaled_fp8_quant", [(FP8, 4, 8), (BF16, 4, 8), (FP32,)], 32 + 2 * 32, 32),
         ("_C::dynamic_scaled_fp8_quant", [(FP8, 4, 8), (BF16, 4, 8), (FP32, 1)], 32 + 2 * 32, 2 * 32),
-        # keys and values of 3 tokens (a fourth is padding) of 1 head of 8, into a cache of 1 byte
+        # keys and values of 3 tokens (a fourth is padding), 1 head of width 8, into a cache with 1 byte per element
         (
             "_C_cache_ops::reshape_and_cache_flash",
             [(BF16, 4, 1, 8), (BF16, 4, 1, 8), *[("unsigned char", 9, 16, 1, 8)] * 2, ("long int", 3), "fp8"],
@@ -199,14 +200,14 @@ def test_a_fused_kernel_reads_or_writes_each_tensor_once() -> None:
     [
         ("triton_poi_fused_clone_slice_11", [(BF16, 100, 8), (BF16, 60, 8)], False),
         ("triton_poi_fused_slice_11", [(BF16, 100, 8), (BF16, 60, 8)], False),
-        # a bias of which a part is read does not matter beside two whole tensors; a third of their size does
+        # a partly read bias does not matter next to two whole tensors; one a third of their size does
         ("triton_red_fused_add_split_unsqueeze_16", [(BF16, 100, 8), (BF16, 16), (BF16, 100, 8)], True),
         ("triton_red_fused_add_split_unsqueeze_16", [(BF16, 100, 8), (BF16, 264), (BF16, 100, 8)], False),
         ("triton_per_fused_embedding_0", [("long int", 7), (BF16, 5000, 8), (BF16, 7, 8)], False),
         ("triton_poi_fused_index_put_0", [(BF16, 7, 8), (BF16, 70, 8)], False),
         ("triton_per_fused_nll_loss_forward_2", [(BF16, 100, 5000), ("long int", 100), (FP32, 100, 1)], False),
         ("triton_per_fused__log_softmax_nll_loss2d_forward_0", [(BF16, 1, 8, 9, 9), (FP32, 1, 1, 9, 9)], False),
-        # names that only look like one
+        # names that only look like such a kernel
         ("triton_poi_fused_nll_loss_backward_1", [(BF16, 100, 5000), ("long int", 100)], True),
         ("triton_poi_fused_indexed_splitting_3", [(BF16, 100, 8), (BF16, 60, 8)], True),
     ],
@@ -242,7 +243,10 @@ def test_other_names_have_no_formula(name: str) -> None:
 
 
 def test_what_inductor_s_kernels_of_a_real_trace_do(shared: Path) -> None:
-    """b200: one kernel over 888 elements of int, long and bool, read from its JSON and counted here."""
+    """b200: one Inductor kernel over 888 int, long and bool elements.
+
+    The expected bytes are computed from the trace's JSON.
+    """
     trace = json.loads(
         gzip.decompress((shared / "traces" / "single" / "b200_eager_71_process_groups.json.gz").read_bytes())
     )

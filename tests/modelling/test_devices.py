@@ -1,4 +1,4 @@
-"""The devices' table and their recognition, against the reference."""
+"""The table of devices and the recognition of devices, compared with the reference."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_names_that_hold_another_s_name_are_not_taken_for_it(name: str) -> None:
 
 
 def test_slices_and_other_cards_of_the_name_do_not_have_its_peaks() -> None:
-    """A device that does not say how many multiprocessors it has is taken for the whole card of its name."""
+    """A device without a recorded number of multiprocessors counts as the whole card of its name."""
     expected = {
         ("NVIDIA H100 80GB HBM3", 79, 132): "H100-SXM",
         ("NVIDIA H100 80GB HBM3", 79, None): "H100-SXM",
@@ -85,7 +85,7 @@ def test_slices_and_other_cards_of_the_name_do_not_have_its_peaks() -> None:
         ("AMD Instinct MI350X", 36, 32): None,
         ("AMD Radeon Graphics", 192, 304): "MI300X",
         ("AMD Radeon Graphics", 192, 76): None,
-        ("AMD Radeon Graphics", 192, None): None,  # its memory alone identifies no device
+        ("AMD Radeon Graphics", 192, None): None,  # memory size alone does not identify a device
         ("", 192, None): None,
         ("AMD Instinct MI210", 64, 104): "MI210",
         ("AMD Instinct MI250X/MI250", 64, 110): "MI250X-GCD",

@@ -1,4 +1,4 @@
-"""Loads of experts: split sizes as PyTorch writes them, a capture whose every number can be added up by hand."""
+"""Loads of experts: split sizes as PyTorch writes them, and a capture whose numbers can be added up by hand."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOAD = "peer, peer_rank, sent_rows, received_rows, sent_bytes, received_bytes, a
 
 
 def format_list(numbers: list[int]) -> str:
-    """As PyTorch's format_list writes it: cut off after 30 numbers."""
+    """Return a list as PyTorch's format_list writes it, truncated after 30 numbers."""
     return f"[{', '.join(map(str, numbers[:30]))}{', ...' if len(numbers) > 30 else ''}]"
 
 
@@ -43,7 +43,7 @@ def exchange(
 
 
 def test_rows_and_bytes_of_each_peer() -> None:
-    """Rows of 4 elements of 2 bytes."""
+    """Each row has 4 elements of 2 bytes."""
     assert rows_of([exchange([3, 0, 5], [1, 2, 0])], "expert_load", LOAD) == [
         (0, 0, 3, 1, 24, 8, 8, 3),
         (1, 1, 0, 2, 0, 16, 8, 3),
@@ -52,7 +52,10 @@ def test_rows_and_bytes_of_each_peer() -> None:
 
 
 def test_sizes_that_no_message_has_are_unknown() -> None:
-    """Two bytes an element; the file is corrupt, and the other traces of its batch must not fail with it."""
+    """Each element has two bytes.
+
+    The file is corrupt, and the other traces of its batch must not fail because of it.
+    """
     largest = (2**63 - 1) // 2 // 3
     row_bytes = {largest * 3: largest * 2, (largest + 1) * 3: None, -3: None}
     events = [
@@ -87,7 +90,7 @@ def test_no_sizes_no_rows() -> None:
 
 
 def test_what_is_not_written_is_null() -> None:
-    """A cut list, rows of unequal length, an unknown type, a list on one side only."""
+    """The cases are a truncated list, rows of unequal length, an unknown type, and a list on one side only."""
     cut = exchange([1] * 31, [2] * 31)
     uneven = exchange([3, 4], [1, 2])
     uneven["args"] |= {"In msg nelems": 29}
@@ -126,7 +129,7 @@ def test_any_text_is_read_or_left(sent: str, received: str | None) -> None:
 EVEN = [[5, 5, 5], [5, 5, 5], [5, 5, 5]]
 LAYERS = [[[10, 30, 0], [10, 20, 5], [10, 10, 10]], EVEN, EVEN]
 STARTS = (100, 400, 700, 1000, 1300, 1600)  # µs: dispatch and combine of each layer
-# How late a rank comes to each of them, µs: rank 1 has the most rows, and is late to the first combine.
+# Delay of each rank at each of them, µs. Rank 1 has the most rows, and is late to the first combine.
 LATE = {0: (0, 0, 0, 0, 0, 0), 1: (0, 60, 0, 20, 0, 0), 2: (0, 0, 7, 0, 0, 0)}
 
 
@@ -135,7 +138,7 @@ def rank_trace(rank: int, **more: Any) -> dict[str, Any]:
     for number, start in enumerate(STARTS):
         rows = LAYERS[number // 2]
         sent, received = rows[rank], [row[rank] for row in rows]
-        if number % 2:  # what was received goes back
+        if number % 2:  # received rows are sent back
             sent, received = received, sent
         latest, late = max(times[number] for times in LATE.values()), LATE[rank][number]
         begin, end = start + late, start + latest + 20
@@ -147,7 +150,7 @@ def rank_trace(rank: int, **more: Any) -> dict[str, Any]:
 
 
 def balance(folder: Path, ranks: tuple[int, ...] = (0, 1, 2), **more: Any) -> tuple[list[dict], list[dict]]:
-    """Rows of expert_balance, and the answer of the saved question."""
+    """Return the rows of expert_balance and the answer of the saved question."""
     (folder / "job").mkdir()
     for rank in ranks:
         (folder / "job" / f"rank{rank}.json").write_text(json.dumps(rank_trace(rank, **more)))
@@ -170,7 +173,10 @@ def balance(folder: Path, ranks: tuple[int, ...] = (0, 1, 2), **more: Any) -> tu
     st.integers(0, 5),
 )
 def test_balance_is_that_of_the_loads(collectives: list[list[int | None]], missing: int) -> None:
-    """The model on tables as they are after matching; None is a load that is not known, `missing` ranks are in no trace."""
+    """The model runs on tables in their state after matching.
+
+    None is an unknown load, and `missing` ranks have no trace.
+    """
     con = duckdb.connect()
     con.execute(
         "CREATE TABLE expert_load (trace_id VARCHAR, event_id BIGINT, all_received_rows BIGINT, received_bytes BIGINT)"
@@ -189,7 +195,7 @@ def test_balance_is_that_of_the_loads(collectives: list[list[int | None]], missi
         )
         for rank, load in enumerate(loads):
             con.execute(f"INSERT INTO collective_ranks VALUES ('c', {number}, {rank}, 't{rank}', {number})")
-            if load is not None:  # it comes from two ranks
+            if load is not None:  # the load comes from two ranks
                 for part in (load // 2, load - load // 2):
                     con.execute(f"INSERT INTO expert_load VALUES ('t{rank}', {number}, {load}, {8 * part})")
     expected = []
@@ -215,7 +221,10 @@ def test_balance_is_that_of_the_loads(collectives: list[list[int | None]], missi
 
 @pytest.mark.slow
 def test_the_balance_of_a_capture_added_up_by_hand(tmp_path: Path) -> None:
-    """Received in the first dispatch: 30, 60 and 15 rows; in the combine, what was sent: 40, 35 and 30."""
+    """The ranks receive 30, 60 and 15 rows in the first dispatch.
+
+    In the combine they receive the rows sent: 40, 35 and 30.
+    """
     rows, (answer,) = balance(tmp_path)
     columns = ("group_size", "n_ranks_known", "min_rows", "max_rows", "mean_rows", "max_bytes", "busiest_rank")
     even = (3, 3, 15, 15, 15.0, 15 * 8, 0)
@@ -228,7 +237,7 @@ def test_the_balance_of_a_capture_added_up_by_hand(tmp_path: Path) -> None:
     waits = [0, 2 * 60_000, 2 * 7000, 2 * 20_000, 0, 0]
     assert [row["wait_ns"] for row in rows] == waits
     assert [row["next_wait_ns"] for row in rows] == [*waits[1:], None]
-    # Late were: rank 1 to the first combine, rank 2 to the second dispatch, rank 1 to the second combine.
+    # Late ranks: rank 1 at the first combine, rank 2 at the second dispatch, rank 1 at the second combine.
     assert [row["is_waited_for"] for row in rows] == [True, False, False, True, True, None]
     assert (answer["n_collectives"], answer["max_imbalance"], answer["wait_ms"]) == (6, 1.714, 0.174)
     assert (answer["wait_after_ms"], answer["for_busiest_ms"]) == (0.174, 0.12)

@@ -1,4 +1,4 @@
-"""Work of operators: against reference numbers of real traces, against torch's own counter on fresh shapes."""
+"""Work of operators, compared with reference numbers of real traces, and with torch's own counter on new shapes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_every_operator_of_real_traces(shared: Path, trace: str) -> None:
         work = work_of(op["name"], op["input_dims"], op["input_type"], op["concrete"])
         expected = op["cost"]
         if expected is None:
-            # Our formulas of servers' and compilers' kernels are younger than the reference (test_custom_formulas.py).
+            # The reference predates our formulas of servers' and compilers' kernels (test_custom_formulas.py).
             younger = op["name"].startswith(YOUNGER)
             assert (younger and isinstance(work, Work)) or work == NotModelled(op["why_null"]), op
             continue
@@ -42,14 +42,14 @@ def test_every_operator_of_real_traces(shared: Path, trace: str) -> None:
     [("aten::native_layer_norm_backward", 3, 9), ("aten::_softmax", 2, 3), ("aten::cumsum", 2, 1)],
 )
 def test_work_in_proportion_to_the_elements(op: str, moved: int, flops: int) -> None:
-    """Of 4 x 8 elements of 4 bytes: how often each is read or written, and how many operations it takes."""
+    """For 4 x 8 elements of 4 bytes: how often each is read or written, and how many operations it takes."""
     work = work_of(op, [[4, 8], []], ["float", "Scalar"], ["", "1"])
     assert isinstance(work, Work)
     assert (work.bytes, work.flops_vector, work.flops_matrix) == (moved * 32 * 4, flops * 32, 0)
 
 
 def test_a_product_of_packed_fp4_counts_every_number() -> None:
-    """[16, 32] by [32, 8], recorded as [16, 16] by [16, 8] of one byte for two numbers."""
+    """[16, 32] by [32, 8] is recorded as [16, 16] by [16, 8], because one byte contains two numbers."""
     types = ["c10::Float4_e2m1fn_x2"] * 2 + ["c10::Float8_e4m3fn"] * 2 + ["", "", "Scalar", "Scalar"]
     dims = [[16, 16], [16, 8], [64], [64], [], [], [], []]
     work = work_of("aten::_scaled_mm", dims, types, [""] * 6 + ["15", "False"])
@@ -58,7 +58,7 @@ def test_a_product_of_packed_fp4_counts_every_number() -> None:
 
 
 def test_shapes_that_torch_was_asked_about(shared: Path) -> None:
-    """Recorded answers of torch's counter; grouped convolutions backwards are where it counts too much."""
+    """The expected numbers were recorded from torch's counter. It overcounts grouped convolutions backward."""
     reference = json.loads((shared / "golden" / "modelling" / "torch_flop_counter_check.json").read_text())
     made = reference["made"]
     assert made
@@ -102,7 +102,7 @@ def test_products_as_torch_counts_them(batch: int, m: int, k: int, n: int) -> No
     )
 
 
-@pytest.mark.slow  # 6 s: torch and its counter are loaded; test_shapes_that_torch_was_asked_about has recorded answers
+@pytest.mark.slow  # 6 s, because it loads torch's counter; a test above has recorded answers
 @settings(max_examples=examples(12), deadline=None)
 @given(
     st.integers(1, 3), st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.integers(1, 3),
@@ -127,7 +127,10 @@ def test_convolutions_as_torch_counts_them(
 def test_attention_is_the_same_as_its_products(
     batch: int, heads: int, rows: int, columns: int, width: int, causal: bool
 ) -> None:
-    """Masked by counting the pairs that a causal mask leaves; unmasked the two products, as torch counts them above."""
+    """Masked work is counted by the pairs that a causal mask leaves.
+
+    Unmasked work is two products, as torch counts them above.
+    """
     q, k = [batch, heads, rows, width], [batch, heads, columns, width]
     types = ["c10::BFloat16"] * 3 + ["Scalar"] * 4
     work = work_of(
@@ -150,7 +153,7 @@ def test_attention_is_the_same_as_its_products(
 
 @pytest.mark.parametrize("scale", ["float", ""])  # a tensor, or None
 def test_flash_attention_in_fp8_has_its_flag_behind_the_scales(scale: str) -> None:
-    """The overload `quantized` has three of them before the dropout."""
+    """The overload `quantized` has three scales before the dropout."""
     q = [2, 3, 8, 4]
     scales = [[2, 3] if scale else []] * 3
     types = ["c10::Float8_e4m3fn"] * 3 + [scale] * 3 + ["Scalar"] * 3 + [""]
@@ -162,7 +165,7 @@ def test_flash_attention_in_fp8_has_its_flag_behind_the_scales(scale: str) -> No
         assert (work.flops_matrix, work.flops_uncausal, work.dtype) == (expected, full, "fp8")
 
 
-@pytest.mark.slow  # 3 s: torch is loaded; the first position is in the test above
+@pytest.mark.slow  # 3 s, because it loads torch; the test above checks the first position
 def test_positions_of_causal_flags_are_those_of_the_schemas() -> None:
     torch = pytest.importorskip("torch")
     places = {
@@ -216,7 +219,7 @@ CONVOLUTION = [[32, 3, 224, 224], [64, 3, 7, 7], *[[]] * 7]
 def test_literals_that_were_not_recorded_are_not_the_defaults(
     op: str, dims: list, types: list[str], concrete: list[str] | None
 ) -> None:
-    """Traces of torch 1.10 to 2.0 have shapes but no Concrete Inputs. A call without shapes stays no_shapes."""
+    """Traces of torch 1.10 to 2.0 have shapes but no Concrete Inputs. A call without shapes is no_shapes."""
     assert work_of(op, dims, types, concrete) == NotModelled("bad_args")
     assert work_of(op, None, None, concrete) == NotModelled("no_shapes")
 
@@ -228,7 +231,7 @@ def test_literals_that_were_not_recorded_are_not_the_defaults(
         ("aten::add", [[2, 3], [2, 3], []]),
         ("aten::_softmax", [[2, 3], [], []]),
         ("aten::native_layer_norm_backward", [[2, 3]]),
-        ("aten::sum", [[16, 128], []]),  # of all elements: there is no argument for dimensions
+        ("aten::sum", [[16, 128], []]),  # sums all elements, because it has no argument for dimensions
     ],
 )
 def test_formulas_of_shapes_alone_need_no_literals(op: str, dims: list) -> None:
@@ -238,7 +241,10 @@ def test_formulas_of_shapes_alone_need_no_literals(op: str, dims: list) -> None:
 
 
 def test_the_type_of_a_sum_is_no_dimension() -> None:
-    """`x.sum(dtype=torch.float32)`: the second argument is 6, the type. Dimensions come with a third, keepdim."""
+    """In `x.sum(dtype=torch.float32)` the second argument is 6, the type.
+
+    Dimensions come with a third argument, keepdim.
+    """
     whole = work_of("aten::sum", [[8, 1_000_000], []], ["float", "Scalar"], ["", "6"])
     rows = work_of("aten::sum", [[8, 1_000_000], [], []], ["float", "ScalarList", "Scalar"], ["", "[1]", "False"])
     assert isinstance(whole, Work) and whole.bytes == 4 * (8_000_000 + 1)

@@ -1,6 +1,6 @@
-"""Graph replays: every piece of their work once, blocks that repeat, and operators only where all captures agree.
+"""Graph replays: each activity appears once, blocks repeat, and operators appear only if all captures agree.
 
-What is expected of real traces is read from their JSON here, with no table of ours.
+The expected values of real traces are read from their JSON here, without our tables.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ KNOWN = "ordinal, op, dims, source, confidence"
 
 
 def known(*ops: Op | None, source: str, confidence: float) -> list[tuple]:
-    """Rows of KNOWN: what is known of each piece of work of a replay."""
+    """Return rows of KNOWN, with the known operator of each activity of a replay."""
     shown = [(op[0], json.dumps(op[1]).replace(" ", "")) if op else (None, None) for op in ops]
     rest = [(source, confidence) if op else (None, None) for op in ops]
     return [(place, *a, *b) for place, (a, b) in enumerate(zip(shown, rest, strict=True))]
@@ -55,14 +55,17 @@ def _compact(row: tuple) -> tuple:
 
 
 TRACES: dict[str, list[dict[str, Any]]] = {}
-"""Traces by hand, each added above its test."""
+"""Handwritten traces, each added above its test."""
 
 Shown = Callable[..., duckdb.DuckDBPyConnection]
 
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
-    """graph_kernels, and further tables, of one of TRACES or SYNTHETIC, over which the models run once."""
+    """Return a function that shows graph_kernels, and further tables, of one of TRACES or SYNTHETIC.
+
+    The models run once over all of them.
+    """
     folder, names = tmp_path_factory.mktemp("captures"), [*TRACES, *SYNTHETIC]
     synthetic = [write_capture(capture_spec, folder / name).paths[0] for name, capture_spec in SYNTHETIC.items()]
     con, trace_ids = connect_all([*TRACES.values(), *synthetic])
@@ -80,7 +83,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
 
 # Real traces ----------------------------------------------------------------------------------------------------------
 
-# launches, kernels, those in blocks, (period, repetitions)
+# number of launches, number of activities in replays
 REAL = {"mi300_sglang_decode_graph": (1, 544), "a100_cuda_graphs_rank0_of_16": (70, 345), "h100_qwen": (0, 0)}
 COLUMNS = (
     "event_id, replay_id, launch_event_id, ordinal, n_nodes, sequence_id, period, repetition, repetition_ordinal, "
@@ -90,7 +93,7 @@ COLUMNS = (
 
 @pytest.fixture(scope="module", params=first_of(REAL, 1))
 def real(request: pytest.FixtureRequest, shared: Path) -> tuple[str, list[dict], list[dict[str, Any]]]:
-    """The events of a real trace, and its rows of graph_kernels."""
+    """Return the name and events of a real trace, and its rows of graph_kernels."""
     text = gzip.decompress((shared / "traces" / "single" / f"{request.param}.json.gz").read_bytes())
     events = json.loads(text, parse_float=Decimal)["traceEvents"]
     con = computed(shared, request.param, (request.param,), ("graph_kernels",))
@@ -99,7 +102,7 @@ def real(request: pytest.FixtureRequest, shared: Path) -> tuple[str, list[dict],
 
 
 def replays_of(events: list[dict]) -> dict[int, list[int]]:
-    """GPU work by the graph launch with its correlation, in the order of time."""
+    """Return GPU activities by the graph launch with their correlation, in order of time."""
     launches = {
         e["args"]["correlation"]: i
         for i, e in enumerate(events)
@@ -196,9 +199,9 @@ def spec(origin: str, **more: Any) -> CaptureSpec:
 
 
 ORIGINS = {"none": ("repetition", 0.5), "warm_up": ("eager", 0.8), "capture": ("capture", 0.7), "both": ("eager", 0.8)}
-"""Where the program shows what it recorded, and how its replays' operators are then known."""
+"""Where the program shows the recorded operators; then the source and confidence of its replays' operators."""
 PAIRS = {f"{origin} elsewhere": origin for origin in ("warm_up", "capture")}
-"""A trace and another one, which has its capture."""
+"""A trace, and another trace that has its capture."""
 SYNTHETIC = {
     **{origin: spec(origin) for origin in ORIGINS},
     **{name: spec("none", seed=seed, first_step=7) for seed, name in enumerate(PAIRS, 4)},
@@ -207,7 +210,10 @@ SYNTHETIC = {
 
 @pytest.mark.parametrize("origin", ORIGINS)
 def test_operators_of_synthetic_captures(shown: Shown, origin: str) -> None:
-    """2 steps of 3 tokens, each a replay of 5 layers of 8 kernels, whose operators the program knows."""
+    """The traces have 2 steps of 3 tokens.
+
+    Each token is a replay of 5 layers of 8 kernels, whose operators the program knows.
+    """
     check_operators(shown(origin, "kernels", "events"), origin, ORIGINS[origin])
 
 
@@ -225,7 +231,7 @@ def check_operators(con: duckdb.DuckDBPyConnection, origin: str, known_by: tuple
     ((expected,),) = con.execute(f"SELECT sum(k.duration_ns) FROM kernels AS k {in_graphs}").fetchall()
     assert sum(row[-1] for row in rows) == expected > 0
     if origin != "none":
-        ((wrong,),) = con.execute(  # the call is inside the operator that it is named for, and not a graph's
+        ((wrong,),) = con.execute(  # counts calls that are outside their operator or in a graph
             "SELECT count(*) FROM graph_kernels AS g JOIN events AS c ON c.event_id = g.call_event_id "
             "LEFT JOIN events AS o ON o.cat = 'cpu_op' AND o.name = g.op AND o.start_ns <= c.start_ns AND o.end_ns >= c.end_ns "
             "WHERE o.event_id IS NULL OR c.name <> 'cudaLaunchKernel' OR g.capture_trace_id <> g.trace_id"
@@ -235,7 +241,10 @@ def check_operators(con: duckdb.DuckDBPyConnection, origin: str, known_by: tuple
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_another_trace_has_the_capture(shown: Shown, name: str) -> None:
-    """Other kernels, other steps, another seed; the replays of the first trace get the operators of the second."""
+    """The second trace has other kernels, steps and seed.
+
+    The first trace's replays get the second trace's operators.
+    """
     ((capture_id,),) = shown(PAIRS[name], "traces").execute("SELECT trace_id FROM traces").fetchall()
     ops = rows(shown(name), "repetition_ordinal, op, capture_trace_id")
     assert len(ops) == 240
@@ -250,7 +259,7 @@ TRACES["a call outside operators"] = [*captured([MM, None, MUL, ADD], 0, 100), *
 
 
 def test_a_capture_gives_operators_and_shapes(shown: Shown) -> None:
-    """A call outside of operators leaves its kernel unknown."""
+    """A call outside operators leaves its kernel without an operator."""
     assert rows(shown("a capture")) == known(*OPS, source="capture", confidence=0.7)
     outside = rows(shown("a call outside operators"))
     assert outside == known(MM, None, MUL, ADD, source="capture", confidence=0.7)
@@ -290,7 +299,7 @@ TRACES["the same work before"] = [*eager(AROUND, 0, 100), *replay(NAMES, 500, 1)
 
 
 def test_the_same_work_before_gives_operators_and_shapes(shown: Shown) -> None:
-    """With other work around it; a grid that only one side has does not matter."""
+    """There is other work around it. A grid that only one side has does not matter."""
     assert rows(shown("the same work before")) == known(*OPS, source="eager", confidence=0.8)
 
 
@@ -300,7 +309,7 @@ TRACES["three that disagree"] = [*TWO, *captured([MM, ADD, MUL, MUL], 600, 2200)
 
 
 def test_captures_that_disagree_leave_null(shown: Shown) -> None:
-    """Shapes of two batch sizes; then another operator, too. What they agree on stays."""
+    """First the shapes differ (two batch sizes), then also an operator. Values on which the captures agree stay."""
     of_two, of_three = rows(shown("two that disagree")), rows(shown("three that disagree"))
     assert of_two[0] == (0, "aten::mm", None, "capture", 0.7)
     assert of_two[1:] == known(*OPS, source="capture", confidence=0.7)[1:]
@@ -326,7 +335,7 @@ TRACES["node ids"] = [
 
 
 def test_node_ids_are_the_order_of_the_capture(shown: Shown) -> None:
-    """The second node, on another stream, ran last."""
+    """The second node ran last, because it is on another stream."""
     kernels = sorted(rows(shown("node ids"), f"{KNOWN}, name, graph_node, start_ns"))
     assert [row[:5] for row in kernels] == known(*OPS, source="capture", confidence=0.7)
     assert kernels[1][5:] == ("add", (5 << 32) + 1, 540_000)
@@ -349,7 +358,7 @@ TRACES |= of_hip()
 
 
 def test_hip_calls_name_their_kernels(shown: Shown) -> None:
-    """So a capture of other kernels does not fit, and one that fits is worth more."""
+    """So a capture of other kernels does not match, and a matching capture has a higher confidence."""
     assert rows(shown("of hip")) == known(*OPS, source="capture", confidence=0.9)
     assert {row[1] for row in rows(shown("of hip, another kernel"))} == {None}
 
@@ -362,7 +371,7 @@ TRACES["annotated, captured"] = [*captured([None, *OPS[1:]], -500, 100), *ANNOTA
 
 
 def test_annotations_of_pytorch_are_modules(shown: Shown) -> None:
-    """As `torch.cuda._annotate_cuda_graph_trace` of torch 2.13 writes `mark_kernels` into the trace."""
+    """`torch.cuda._annotate_cuda_graph_trace` of torch 2.13 writes `mark_kernels` into the trace in this form."""
     columns = "module, op, source, confidence"
     alone, both = rows(shown("annotated"), columns), rows(shown("annotated, captured"), columns)
     expected = [*((name, "annotation", 1.0) for name in ("layers.0", "norm", "x")), (None, None, None)]
@@ -388,7 +397,7 @@ TRACES["zeros"][-1]["args"] |= {"graph id": 0, "graph node id": 0}
 
 
 def test_zeros_for_graph_and_node_are_no_graph(shown: Shown) -> None:
-    """Kineto writes them on all GPU work if it is built with CUDA 12; the operator keeps its work."""
+    """Kineto built with CUDA 12 writes zeros on all GPU work. The operator keeps its work."""
     con = shown("zeros", "kernels", "op_work", "quality")
     assert con.execute("SELECT count(*) FROM graph_kernels").fetchall() == [(0,)]
     assert con.execute("SELECT graph_node FROM kernels").fetchall() == [(None,)]
@@ -418,7 +427,10 @@ TRACES["seven replays"] = [event for n, names in enumerate(ORDERS) for event in 
 
 
 def test_only_equal_replays_share_a_sequence(shown: Shown) -> None:
-    """The last two have equal sums of places and of squared places for each name: the sums alone would join them."""
+    """In the last two, each name has equal sums of positions and of squared positions.
+
+    The sums alone would join them.
+    """
     sequences = sorted({*rows(shown("seven replays"), "replay_id, sequence_id")})
     assert sequences == [(1, 1), (6, 6), (11, 1), (16, 16), (21, 6), (26, 26), (35, 35)]
 
@@ -437,11 +449,11 @@ def computed_blocks(con: duckdb.DuckDBPyConnection) -> tuple[int, int, int] | No
 LETTERS = st.lists(st.sampled_from("abc"), min_size=1, max_size=16)
 
 
-@pytest.mark.slow  # random; layers that were put there are in this file
+@pytest.mark.slow  # random; other tests in this file have known layers
 @settings(max_examples=LISTS)
 @given(at_once(LETTERS, 100))
 def test_blocks_of_random_replays(many: list[list[str]]) -> None:
-    """Up to 16 kernels, so that all distances are tried: as trying every period finds."""
+    """The blocks equal those found by trying every period. With up to 16 kernels, all distances are tried."""
     traces = [replay(names, 0, 1) for names in many]
     for names, con in zip(many, each(traces, "graph_kernels"), strict=True):
         assert computed_blocks(con) == blocks(names), names
@@ -459,7 +471,7 @@ def test_a_block_without_a_kernel_is_no_layer(shown: Shown) -> None:
 
 @st.composite
 def layered(draw: st.DrawFn) -> tuple[list[str], int, int, int]:
-    """A block of kernels with one that only it has, several times, between others; (names, period, begin, covered)."""
+    """Draw a block of kernels, one of them unique, repeated between others: (names, period, begin, covered)."""
     block = ["attention", *draw(st.lists(st.sampled_from("abcdef"), min_size=1, max_size=12))]
     n = draw(st.integers(4, 12))
     head = draw(st.lists(st.sampled_from("xy"), max_size=5))
@@ -467,7 +479,7 @@ def layered(draw: st.DrawFn) -> tuple[list[str], int, int, int]:
     return [*head, *block * n, *tail], len(block), len(head), len(block) * n
 
 
-@pytest.mark.slow  # test_operators_of_synthetic_captures
+@pytest.mark.slow  # test_operators_of_synthetic_captures has layers, too
 @settings(max_examples=LISTS)
 @given(at_once(layered(), 40))
 def test_layers_that_were_put_there_are_found(many: list[tuple[list[str], int, int, int]]) -> None:
@@ -479,7 +491,7 @@ def test_layers_that_were_put_there_are_found(many: list[tuple[list[str], int, i
 
 @st.composite
 def programs(draw: st.DrawFn) -> tuple[list[dict[str, Any]], dict[int, Op | None]]:
-    """Eager work, captures and replays in random order; for each event of a replay, the operator that it may have."""
+    """Draw eager work, captures and replays in random order, and for each event of a replay its possible operator."""
     texts = {"gemm": MM, "add": ADD, "mul": MUL, "sum": None}
     names = draw(st.lists(st.sampled_from(sorted(texts)), min_size=1, max_size=9))
     events: list[dict[str, Any]] = []
@@ -517,5 +529,5 @@ TRACES["work without a graph"] = [*replay(NAMES, 0, 1), call("cudaLaunchKernel",
 
 
 def test_every_kernel_name_keeps_its_own_place(shown: Shown) -> None:
-    """Work on a second device or without a graph is not counted."""
+    """Work outside a graph does not count."""
     assert [row[0] for row in rows(shown("work without a graph"), "name")] == NAMES

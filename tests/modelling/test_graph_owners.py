@@ -1,6 +1,6 @@
-"""What graph replays run counts for the operators, modules and layers of the capture, wherever GPU time is attributed.
+"""Replayed work counts for the operators, modules and layers of the capture, wherever GPU time is attributed.
 
-The programs are made here, so it is known which call recorded which kernel; sums are held against the kernels.
+The programs are built here, so it is known which call recorded which kernel. Sums are compared with the kernels.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.harness import call, connect, connect_all, each, only, x
 from tests.modelling.graph_traces import replay, work
 
 TABLES = ("op_kernels", "op_work", "op_work_coverage", "kernel_owners", "kernels", "graph_kernels", "span_names")
-Call = tuple[str, list[list[int]], int]  # an operator, the shapes of its arguments, how many kernels it launches
+Call = tuple[str, list[list[int]], int]  # (operator, shapes of its arguments, number of kernels that it launches)
 MM: Call = ("aten::mm", [[2, 3], [3, 4]], 1)
 ADD: Call = ("aten::add", [[8], [8]], 1)
 TWICE: Call = ("aten::sum", [[8]], 2)
@@ -33,7 +33,10 @@ KERNELS = {"aten::mm": "gemm", "aten::add": "add", "aten::sum": "reduce", "aten:
 
 
 def calls(program: Sequence[Call | None], at: float, correlation: int, *, is_captured: bool) -> list[dict[str, Any]]:
-    """Operators one after another, with types; captured, their calls launch nothing. None: a call outside operators."""
+    """Return operators with types, one after another.
+
+    If captured, their calls launch nothing. None: a call outside operators.
+    """
     events = [call("cudaStreamBeginCapture", at, 1, correlation)] if is_captured else []
     for op in program:
         name, dims, n = op or ("", [], 1)
@@ -113,7 +116,10 @@ ByHand = Callable[[str], duckdb.DuckDBPyConnection]
 
 @pytest.fixture(scope="module")
 def by_hand(tmp_path_factory: pytest.TempPathFactory) -> ByHand:
-    """TABLES of one of these traces, or of a synthetic capture, over which the models run once."""
+    """Return a function that shows TABLES of one of these traces or synthetic captures.
+
+    The models run once over all of them.
+    """
     captures = [synthetic(origin, tmp_path_factory.mktemp(origin)) for origin in ORIGINS]
     con, trace_ids = connect_all([*BY_HAND.values(), *captures])
     ids = dict(zip([*BY_HAND, *ORIGINS], trace_ids, strict=True))
@@ -132,7 +138,10 @@ def by_hand(tmp_path_factory: pytest.TempPathFactory) -> ByHand:
 
 
 def test_every_replay_runs_the_operators_of_the_capture_again(by_hand: ByHand) -> None:
-    """Two replays of mm, sum (2 kernels), add: 3 operators each, known by their first kernel; the flops count each time."""
+    """Two replays run mm, sum (2 kernels) and add.
+
+    The first kernel of each operator identifies it, and flops count each time.
+    """
     first = [i for i, event in enumerate(BY_HAND["two replays"]) if event["name"] == "gemm"]
     con = by_hand("two replays")
     known = ("capture", 0.7)
@@ -164,7 +173,7 @@ def test_a_replay_without_capture_stays_the_graph_s(by_hand: ByHand) -> None:
 
 
 def test_captures_that_disagree_which_kernels_are_one_operator_s_give_none(by_hand: ByHand) -> None:
-    """One sum of two kernels, or two of one: the same name for each kernel, but not how often it ran."""
+    """The kernels are one sum of two kernels, or two sums of one. The number of operators is ambiguous."""
     con = by_hand("captures that disagree")
     assert [(row[1], row[3]) for row in work_rows(con)] == [("aten::mm", 1), ("aten::add", 1)]
     assert [op for (op,) in con.execute("SELECT op FROM kernel_owners ORDER BY event_id").fetchall()] == [
@@ -174,14 +183,14 @@ def test_captures_that_disagree_which_kernels_are_one_operator_s_give_none(by_ha
 
 
 def test_captures_with_other_arguments_give_no_flops(by_hand: ByHand) -> None:
-    """Of the operator that differs, in shapes, types or literals; the others keep theirs."""
+    """Only the operator that differs in shapes, types or literals loses its flops."""
     for key in OTHER_ARGUMENTS:
         rows = {row[1]: row for row in work_rows(by_hand(f"other {key}"))}
         assert rows["aten::mm"][2:7] == (None, 1, 3000, None, "no_shapes"), key
         assert rows["aten::add"][2] == ADD[1], key
 
 
-NESTED = [  # of MM, TWICE, ADD at 10, 20, 30
+NESTED = [  # for MM, TWICE, ADD at 10, 20, 30
     ("annotation", "load", "replay", 2, 6000),
     ("module", "Linear_3", "replay", 1, 3000),
     ("module", "Net_0", "replay", 4, 12_000),
@@ -190,7 +199,7 @@ _NAMES = "SELECT kind, name, phase, n, sum_ns FROM span_names WHERE phase = 'rep
 
 
 def test_modules_and_annotations_around_the_capture_own_the_replays(by_hand: ByHand) -> None:
-    """Twice as much for two replays; a kernel counts once in each name, however often the graph was captured."""
+    """Two replays double the numbers. A kernel counts once per name, however often the graph was captured."""
     con = by_hand("in modules")
     assert con.execute(_NAMES).fetchall() == [(*row[:3], 2 * row[3], 2 * row[4]) for row in NESTED]
     owners = con.execute("SELECT module, count(*) FROM kernel_owners GROUP BY 1 ORDER BY 1").fetchall()
@@ -201,7 +210,7 @@ def test_modules_and_annotations_around_the_capture_own_the_replays(by_hand: ByH
 
 
 def test_names_around_only_one_of_two_captures_are_left_out(by_hand: ByHand) -> None:
-    """The second capture ran outside of the modules; its operators are the same."""
+    """The second capture ran outside the modules, with the same operators."""
     con = by_hand("one of two captures in modules")
     assert con.execute(_NAMES).fetchall() == []
     assert con.execute("SELECT DISTINCT module, op IS NULL FROM kernel_owners").fetchall() == [(None, False)]
@@ -219,7 +228,7 @@ def test_names_of_another_trace_have_no_spans_here(by_hand: ByHand) -> None:
 
 @pytest.mark.parametrize("trace", ["with names", "with names, of Cuspy"])
 def test_names_that_the_program_gave_are_annotations(by_hand: ByHand, trace: str) -> None:
-    """Cuspy writes the lower half of a node's id alone, Kineto the whole."""
+    """Cuspy writes only the lower half of a node's id, Kineto the whole id."""
     con = by_hand(trace)
     owners = con.execute("SELECT module, source, confidence FROM kernel_owners ORDER BY event_id").fetchall()
     assert owners == [("layers.0", "annotation", 1.0), (None, None, None), ("layers.1", "annotation", 1.0)]
@@ -227,7 +236,7 @@ def test_names_that_the_program_gave_are_annotations(by_hand: ByHand, trace: str
 
 
 def test_the_innermost_module_of_launched_work(by_hand: ByHand) -> None:
-    """An annotation inside the module, and a module around both, are not it."""
+    """Neither the annotation inside the module nor the module around both is the innermost module."""
     con = by_hand("launched in modules")
     owners = con.execute("SELECT op, module, source FROM kernel_owners ORDER BY event_id").fetchall()
     assert [row[:2] for row in owners] == [
@@ -243,7 +252,10 @@ CALLS = st.sampled_from([MM, ADD, TWICE, ("aten::mul", [[4], [4]], 3), None])
 
 @st.composite
 def programs(draw: st.DrawFn) -> tuple[list[dict[str, Any]], list[Call | None], list[int]]:
-    """A capture or a warm-up, perhaps launched work of the same kinds, and replays, whose first events are returned."""
+    """Draw a capture or a warm-up, perhaps launched work of the same kinds, and replays.
+
+    Returns the trace, the program, and the first events of the replays.
+    """
     program = draw(st.lists(CALLS, min_size=1, max_size=7))
     trace = calls(program, 0, 100, is_captured=True)
     begins = []
@@ -276,7 +288,7 @@ def test_every_run_of_every_operator_is_counted_once(many: list[tuple]) -> None:
 
 
 def check_sums(con: duckdb.DuckDBPyConnection, whole: int) -> None:
-    """Every kernel once and nothing lost: the parts of the GPU time add up, however they are cut."""
+    """Assert that every kernel counts once, and that the parts of the GPU time add up in every division."""
     ((gpu_ns, *parts),) = con.execute(
         "SELECT gpu_ns, modelled_ns, op_not_modelled_ns, no_shapes_ns, bad_args_ns, graph_ns, no_launch_ns, "
         "launch_without_op_ns FROM op_work_coverage"
@@ -341,7 +353,7 @@ def test_real_traces_add_up(real: tuple[str, duckdb.DuckDBPyConnection]) -> None
 
 
 def test_work_outside_graphs_keeps_its_operator(real: tuple[str, duckdb.DuckDBPyConnection]) -> None:
-    """Also in a trace with graphs: none of these has a capture, so replays have no operator, and launches their own."""
+    """None of the traces with graphs has a capture, so their replays have no operator, and launches keep their own."""
     name, con = real
     ((n_wrong, n_replays),) = con.execute(
         "SELECT count(*) FILTER (WHERE o.op_event_id IS DISTINCT FROM c.op_event_id "
@@ -355,7 +367,7 @@ def test_work_outside_graphs_keeps_its_operator(real: tuple[str, duckdb.DuckDBPy
 
 
 def test_the_path_s_gpu_work_adds_up(real: tuple[str, duckdb.DuckDBPyConnection]) -> None:
-    """By window: the GPU work that the path's rows name, and its time."""
+    """The sums per window equal the GPU work that the path's rows name, and its time."""
     _, con = real
     sums = con.execute(
         "SELECT window_id, sum(n_events), sum(duration_ns) FROM critical_path_by_operator GROUP BY 1 ORDER BY 1"
@@ -370,7 +382,7 @@ def test_the_path_s_gpu_work_adds_up(real: tuple[str, duckdb.DuckDBPyConnection]
 
 @pytest.mark.parametrize("real", ["mi300_sglang_decode_graph"], indirect=True)
 def test_layers_of_a_decode_step_on_the_path(real: tuple[str, duckdb.DuckDBPyConnection]) -> None:
-    """SGLang's replay is one stream without gaps: 36 layers, all of them on the path, known by repetition only."""
+    """SGLang's replay is one stream without gaps. Its 36 layers are all on the path, and known only by repetition."""
     _, con = real
     rows = con.execute(
         "SELECT layer, sum(n_events) FROM critical_path_by_operator WHERE source = 'repetition' GROUP BY 1 ORDER BY 1"
@@ -382,7 +394,7 @@ def test_layers_of_a_decode_step_on_the_path(real: tuple[str, duckdb.DuckDBPyCon
 
 
 def test_eager_work_and_its_replay_cost_the_same(by_hand: ByHand) -> None:
-    """The same program launched, then replayed: equal operators, arguments and formulas."""
+    """The program is launched and then replayed. Operators, arguments and formulas are equal."""
     con = by_hand("launched, then replayed")
     rows = [row[1:7] for row in work_rows(con)]
     assert rows[:4] == rows[4:] and [row[7] for row in work_rows(con)] == ["launch"] * 4 + ["eager"] * 4

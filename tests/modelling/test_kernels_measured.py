@@ -1,4 +1,7 @@
-"""Counters of another run meet kernels by name, grid, block and order; each answer says how, and NULL is not measured."""
+"""Counters of another run, matched to kernels by name, grid, block and order. NULL means not measured.
+
+Each answer names the kind of match.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +31,13 @@ COLUMNS = "name, grid, n_kernels, n_measured, matched_by, by_short_name, bytes_r
 def kernel(
     place: int, name: str = GEMM, grid: list[int] | None = None, block: list[int] | None = None
 ) -> dict[str, Any]:
-    """The n-th kernel, 1 us from n * 10 us on."""
+    """Return the n-th kernel, of 1 us from n * 10 us on."""
     shape = {} if grid is None else {"grid": grid, "block": block or [64, 1, 1]}
     return x("kernel", name, 10 * place, 1, 7, 0, device=0, stream=7, correlation=place, **shape)
 
 
 def counted(path: Path, *rows: tuple[int, str, int, int, str, float], process: int = 5) -> Path:
-    """A collection of (dispatch, kernel, threads of the grid, of a block, counter, value)."""
+    """Write a file of (dispatch, kernel, threads of the grid, threads of a block, counter, value). Return its path."""
     lines = [
         f'"{d}","{process}","{grid}","{name}","{block}","{c}","{value}"' for d, name, grid, block, c, value in rows
     ]
@@ -43,7 +46,7 @@ def counted(path: Path, *rows: tuple[int, str, int, int, str, float], process: i
 
 
 def ncu(path: Path, name: str, *metrics: tuple[str, str, str]) -> Path:
-    """Page raw of Nsight Compute: one dispatch of 4 blocks of 64 threads."""
+    """Write page raw of Nsight Compute with one dispatch of 4 blocks of 64 threads, and return its path."""
     shared = ["ID", "Process ID", "Kernel Name", "Block Size", "Grid Size"]
     table = [
         [*shared, *(metric[0] for metric in metrics)],
@@ -55,7 +58,7 @@ def ncu(path: Path, name: str, *metrics: tuple[str, str, str]) -> Path:
 
 
 def met(events: list[dict[str, Any]], *files: Path, tables: tuple[str, ...] = ("threads", "kernels")) -> Any:
-    """A connection with a trace of these events, the files and the views over both."""
+    """Return a connection with a trace of `events`, the counter files, and the views over both."""
     con, _ = connect_all([{"traceEvents": events, "name": "a"}])
     con.execute("UPDATE traces SET job = NULL")
     run_models(
@@ -78,7 +81,10 @@ def kinds(con: duckdb.DuckDBPyConnection) -> list[tuple[Any, ...]]:
 
 
 def test_the_nth_meets_the_nth_where_a_file_has_as_many(tmp_path: Path) -> None:
-    """Two shapes of one name are two kinds; a kind that no file has is not measured, and neither is what it did not count."""
+    """Two shapes of one name are two kinds.
+
+    A kind that no file has is not measured, nor is a counter that no file has.
+    """
     events = [
         kernel(1, grid=[4, 1, 1]),
         kernel(2, grid=[2, 2, 1]),
@@ -109,7 +115,10 @@ def test_the_nth_meets_the_nth_where_a_file_has_as_many(tmp_path: Path) -> None:
 
 
 def test_the_nth_dispatch_is_the_nth_launch_and_not_the_nth_to_run(tmp_path: Path) -> None:
-    """Streams and devices run at the same time; files number dispatches as they were launched. One without a launch counts from its start."""
+    """Streams and devices run concurrently, while files number dispatches in order of launch.
+
+    A kernel without launch uses its start.
+    """
     launches = [x("cuda_runtime", "cudaLaunchKernel", at, 1, correlation=n) for at, n in ((1, 5), (3, 1))]
     slow_stream, quick_stream, without_launch = (kernel(n, grid=[4, 1, 1]) for n in (5, 1, 4))
     other_device = kernel(2, grid=[4, 1, 1])
@@ -123,7 +132,7 @@ def test_the_nth_dispatch_is_the_nth_launch_and_not_the_nth_to_run(tmp_path: Pat
 
 
 def test_other_counts_take_the_mean_and_files_are_averaged(tmp_path: Path) -> None:
-    """A file of another process, one of another shape, and units that Nsight Compute chose."""
+    """One file is of another process, one has another shape, and one has units chosen by Nsight Compute."""
     files = [
         counted(tmp_path / "a.csv", *((n, GEMM, 256, 64, "WRITE_SIZE", n) for n in (1, 2, 6))),
         counted(tmp_path / "b.csv", (1, GEMM, 512, 64, "WRITE_SIZE", 1000)),
@@ -146,7 +155,7 @@ def test_hits_and_misses_are_a_share(tmp_path: Path) -> None:
     rows += [(1, GEMM, 256, 64, "FETCH_SIZE", 1), (1, GEMM, 256, 64, "WRITE_SIZE", 1)]
     con = met([kernel(1, grid=[4, 1, 1])], counted(tmp_path / "a.csv", *rows))
     query = "SELECT l2_hit_percent, tensor_percent, bandwidth_percent, l1_hit_percent FROM kernels_measured"
-    for device in (0, 8):  # ROCm also counts the host's processors, so the work is on another number than is listed
+    for device in (0, 8):  # ROCm also counts the host's processors, so the work has another device number than listed
         con.execute(f"DELETE FROM trace_devices; INSERT INTO trace_devices BY NAME SELECT trace_id, {device} AS device, "
                     "'V100-SXM2-16GB' AS device_key FROM traces")  # fmt: skip
         assert con.execute(query).fetchall() == [(75.0, 12.0, pytest.approx(100 * 2.048 / 900), None)]
@@ -168,13 +177,16 @@ SHORT = ((1, "gemm", 256, 64, "FETCH_SIZE", 2),)
 def test_short_names_and_traces_without_grids(
     tmp_path: Path, grid: list[int] | None, counts: tuple[Any, ...], expected: tuple[Any, ...]
 ) -> None:
-    """A short name meets what is left of a long one; without grids a name meets only where the file has one shape of it."""
+    """A short name matches the shortened long name.
+
+    Without grids, a name matches only if the file has a single shape of it.
+    """
     file = counted(tmp_path / "a.csv", *counts)
     assert [row[4:7] for row in kinds(met([kernel(1, grid=grid)], file))] == [expected]
 
 
 def test_short_names_of_kernels_in_anonymous_namespaces(tmp_path: Path) -> None:
-    """Most of PyTorch's kernels are in one, and so are the types of their template's arguments."""
+    """Most of PyTorch's kernels are in one, and so are the types in their template arguments."""
     names = {
         "void at::native::(anonymous namespace)::Copy<at::native::(anonymous namespace)::Type<4u>, 2>(float*)": "Copy",
         "(anonymous namespace)::with_index<int>(int)": "with_index",
@@ -192,7 +204,7 @@ def test_short_names_of_kernels_in_anonymous_namespaces(tmp_path: Path) -> None:
     ("unit", "expected"), first_of([("us", None), ("Kbyte", 2000), ("Kbyte/s", None), ("furlong", None)], 2)
 )
 def test_a_value_in_a_unit_of_something_else_is_not_used(tmp_path: Path, unit: str, expected: int | None) -> None:
-    """Units without prefixes are all known to counter_units, those of times, too."""
+    """counter_units has all units without prefixes, including those of times."""
     read, occupancy = "dram__bytes_read.sum", "sm__warps_active.avg.pct_of_peak_sustained_active"
     file = ncu(tmp_path / "a.csv", GEMM, (read, unit, "2"), (occupancy, "%", "50"))
     ((*_, bytes_read, _, percent),) = kinds(met([kernel(1, grid=[4, 1, 1])], file))
@@ -209,7 +221,7 @@ def test_jobs_that_both_tell_must_be_one(tmp_path: Path) -> None:
 
 
 def test_spans_and_operators_get_sums(tmp_path: Path) -> None:
-    """Beside the bytes of an operator's model, and only where all its kernels were measured."""
+    """Measured bytes appear next to the bytes of an operator's model, only if all its kernels were measured."""
     shapes = {"Input Dims": [[8, 8], [8, 8]], "Input type": ["float", "float"], "Concrete Inputs": ["", ""]}
     launch = [
         x("cuda_runtime", "cudaLaunchKernel", at, 1, correlation=n) for n, at in ((1, 6), (2, 8), (3, 14), (4, 15))
@@ -248,9 +260,9 @@ def test_the_roofline_has_measured_beside_modelled_bytes() -> None:
     assert "hollow" in drawn and "hollow" not in plain
 
 
-@pytest.mark.slow  # small ones are above
+@pytest.mark.slow  # tests above have small traces
 def test_real_counters_meet_the_real_trace_of_their_program(shared: Path, tmp_path: Path) -> None:
-    """144 kernels of 21 kinds, two of which, a copy and a quantization of other sizes, were not counted."""
+    """The trace has 144 kernels of 21 kinds. Two kinds, a copy and a quantization of other sizes, were not counted."""
     folder = shared / "traces" / "rocprofv3"
     if not folder.is_dir():
         pytest.skip("needs ../shared")

@@ -1,4 +1,4 @@
-"""Idle gaps, losses of steps and the overlap of host and GPU: examples, brute force, and sums on every real trace."""
+"""Idle gaps, losses of steps, and the overlap of host and GPU: examples, brute force, and sums on every real trace."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EVENTS = [
     op("aten::index", 27, 10), op("aten::sort", 28, 2), op("aten::cat", 37, 3), op("aten::linear", 40, 10),
     call("cudaLaunchKernel", 44, 2, 2), kernel("second", 50, 5, 2),  # 50 to 55: 5 + 17 + 2 + 6
     kernel("orphan", 60, 5, 9),  # without a launch
-    call("cudaLaunchKernel", 47, 1, 3), kernel("third", 70, 5, 3),  # queued all the time
+    call("cudaLaunchKernel", 47, 1, 3), kernel("third", 70, 5, 3),  # always queued
 ]  # fmt: skip
 
 
@@ -41,12 +41,12 @@ LAST = [
 WAITING = [op("aten::item", 0, 20), x("cuda_runtime", "cudaMemcpy", 5, 10), kernel("k", 3, 10, 9), op("b", 30, 0)]
 STEP = x("user_annotation", "ProfilerStep#1", 0, 100)
 WITHOUT_WORK = [STEP, op("aten::mm", 10, 50)]
-# A step in which nothing ran on a GPU is idle, if another shows that GPUs were traced.
+# A step without GPU work is idle if another step shows that GPUs were traced.
 ONE_OF_TWO = [
     *(STEP, x("user_annotation", "ProfilerStep#2", 100, 100)),
     *(call("cudaLaunchKernel", 110, 2, 1), kernel("k", 120, 30, 1)),
 ]
-# GPU 1 works in the first step alone, and no GPU in the third.
+# GPU 1 works only in the first step, and no GPU works in the third.
 TWO_GPUS = [
     *(x("user_annotation", f"ProfilerStep#{n}", 100 * n, 100) for n in range(3)),
     *(call("cudaLaunchKernel", 10, 2, 1), kernel("k", 20, 70, 1), call("cudaLaunchKernel", 12, 2, 2)),
@@ -56,8 +56,8 @@ TWO_GPUS = [
 SERVED = [
     call("cudaLaunchKernel", 42, 2, 1), x("user_annotation", "step[DECODE bs=8]", 40, 60),
     x("user_annotation", "ProfilerStep#3", 40, 60),
-    kernel("before", 0, 30, 8), kernel("before too", 32, 18, 9),  # launched before the trace; the step begins when it ends
-    kernel("own", 60, 20, 1), kernel("lost", 85, 5, 7), op("aten::add", 90, 10),  # its launch is not recorded, which does not make it earlier work
+    kernel("before", 0, 30, 8), kernel("before too", 32, 18, 9),  # launched before the trace; the step begins at their end
+    kernel("own", 60, 20, 1), kernel("lost", 85, 5, 7), op("aten::add", 90, 10),  # its launch is lost, but it is not earlier work
 ]  # fmt: skip
 TRACES = (EVENTS, LAST, WAITING, WITHOUT_WORK, ONE_OF_TWO, TWO_GPUS, SERVED, [op("a", 0, 5)], [kernel("a", 0, 5, 1)])
 ALEXNET = SHARED / "traces" / "critical_path" / "alexnet.json.gz"
@@ -68,7 +68,10 @@ Rows = Callable[..., list[tuple]]
 
 @pytest.fixture(scope="module")
 def shown() -> Shown:
-    """These or all TABLES of one of TRACES, or of two real traces, over which the models run once; ALEXNET is a capture, too."""
+    """Return a function that shows some or all TABLES of one of TRACES, or of two real traces.
+
+    The models run once over all of them. ALEXNET is also a capture.
+    """
     traces = [*TRACES, *(path for path in (ALEXNET, SGLANG) if path.exists())]
     con, trace_ids = connect_all(traces)
     ids = dict(zip(map(id, traces), trace_ids, strict=True))
@@ -92,7 +95,7 @@ def shown() -> Shown:
 
 @pytest.fixture
 def rows(shown: Shown) -> Rows:
-    """Columns of a table of one of TRACES."""
+    """Return a function that selects columns of a table of one of TRACES."""
     return lambda trace, table, columns: (
         shown(trace, table).execute(f"SELECT {columns} FROM {table} ORDER BY ALL").fetchall()
     )
@@ -102,7 +105,7 @@ def test_what_ended_a_gap_and_who_owns_it(rows: Rows) -> None:
     columns = "start_ns, end_ns, cause, name, owned_ns, n_owners, event_name, ended_by, launch_name, module, annotation"
     sync, launch = "cudaStreamSynchronize", "cudaLaunchKernel"
     between = "host_between_operators"
-    # Nothing needed the synchronization: what follows until the next work is its own, but for the annotation's 2 us.
+    # Nothing needed the synchronization. It owns the time until the next work, except the annotation's 2 us.
     assert rows(EVENTS, "idle_gaps", columns) == [
         (
             *(20 * US, 50 * US, "synchronization", sync, 28 * US, 2),
@@ -125,7 +128,7 @@ def test_a_step_is_divided(rows: Rows) -> None:
 
 
 def test_who_was_busy(rows: Rows) -> None:
-    """The host from 2 to 4 and from 27 to 50; the GPU from 10 to 20, 50 to 55, 60 to 65 and 70 to 75."""
+    """The host is busy from 2 to 4 and from 27 to 50, the GPU from 10 to 20, 50 to 55, 60 to 65 and 70 to 75."""
     overlaps = rows(
         EVENTS, "host_gpu_overlap", "step, duration_ns, both_busy_ns, only_host_ns, only_gpu_ns, neither_ns"
     )
@@ -139,7 +142,10 @@ def test_an_operator_that_waits_is_not_busy(rows: Rows) -> None:
 
 
 def test_a_call_that_waits_for_its_copy_is_not_busy() -> None:
-    """As one that waits by its name. A copy from pinned memory blocks nobody, nor does a barrier, which has the GPU's times."""
+    """It counts like a call that waits by its name. A copy from pinned memory blocks no thread.
+
+    A barrier, which has the GPU's times, blocks no thread either.
+    """
 
     def copied(call_name: str, copy: str) -> list[dict]:
         return [
@@ -171,7 +177,7 @@ events_of_a_trace = st.lists(
     st.one_of(
         st.tuples(st.just("op"), st.integers(0, 40), st.integers(0, 12), st.integers(1, 2)),
         st.tuples(st.just("sync"), st.integers(0, 40), st.integers(1, 6), st.integers(1, 2)),
-        # when launched (negative: not in the trace), how long after, how long, thread; device by the stream's parity
+        # launch time (negative: not in the trace), delay, duration
         st.tuples(st.just("work"), st.integers(-8, 40), st.integers(0, 12), st.integers(0, 6)),
     ),
     min_size=1,
@@ -197,7 +203,7 @@ def made(shapes: list[tuple[str, int, int, int]]) -> list[dict]:
 
 
 def open_at(events: list[dict], at: float, tid: int | None = None, waits: bool = False) -> bool:
-    """Whether a call runs at a time, on a thread, or on any if it does not wait there."""
+    """Return whether a call, or with `waits` a synchronization, runs at a time on a thread."""
     calls = [e for e in events if e["cat"] in ("cpu_op", "cuda_runtime") and e["ts"] <= at < e["ts"] + e["dur"]]
     return any(e["tid"] == tid and (not waits or "Synchronize" in e["name"]) for e in calls)
 
@@ -206,7 +212,7 @@ def open_at(events: list[dict], at: float, tid: int | None = None, waits: bool =
 @settings(max_examples=LISTS, deadline=None)
 @given(at_once(events_of_a_trace, 40))
 def test_every_microsecond_is_accounted_for(shapes: list[list[tuple[str, int, int, int]]]) -> None:
-    """Brute force: a device, a microsecond, its one owner. Both devices, leading and trailing idle time included."""
+    """Brute force: each idle microsecond of each device has one owner, including leading and trailing idle time."""
     traces = [made(shape) for shape in shapes]
     for events, con in zip(traces, each(traces, *TABLES), strict=True):
         cells = range(64)
@@ -228,7 +234,7 @@ def test_every_microsecond_is_accounted_for(shapes: list[list[tuple[str, int, in
 
 
 def sides(events: list[dict], at: float) -> tuple[int, int]:
-    """Whether host and GPU are busy at a time."""
+    """Return whether host and GPU are busy at a time."""
     host = any(open_at(events, at, tid) and not open_at(events, at, tid, waits=True) for tid in (1, 2))
     gpu = any("stream" in e["args"] and e["ts"] <= at < e["ts"] + e["dur"] for e in events)
     return int(host), int(gpu)
@@ -331,7 +337,7 @@ def test_a_trace_without_gpu_work_has_lost_nothing_that_was_measured(rows: Rows)
         assert rows(WITHOUT_WORK, table, "trace_id") == []
     measured = "busy_ns, own_busy_ns, compute_ns, communication_ns"
     assert rows(WITHOUT_WORK, "step_times", measured) == [(None,) * 4]
-    # A step in which nothing ran on a GPU is idle, if another shows that GPUs were traced.
+    # A step without GPU work is idle if another step shows that GPUs were traced.
     losses = rows(ONE_OF_TWO, "step_losses", "step, device, compute_ns, idle_ns, idle_cause")
     assert losses == [(1, 0, 0, 100_000, "start"), (2, 0, 30_000, 70_000, "host_between_operators")]
     times = rows(ONE_OF_TWO, "step_times", f"step, device, {measured}")
@@ -339,7 +345,7 @@ def test_a_trace_without_gpu_work_has_lost_nothing_that_was_measured(rows: Rows)
 
 
 def test_a_device_has_a_row_in_each_step(rows: Rows) -> None:
-    """A device that runs nothing in a step is idle for all of it, whether or not another one works in it."""
+    """A device without work in a step is idle for the whole step, whether or not another device works in it."""
     times = rows(TWO_GPUS, "step_times", "step, device, duration_ns, busy_ns, own_busy_ns, communication_ns")
     assert times == [
         (0, 0, 100_000, 70_000, 70_000, 0), (0, 1, 100_000, 50_000, 50_000, 0), (1, 0, 100_000, 40_000, 40_000, 0),
@@ -363,13 +369,13 @@ def check(traces: list[Path]) -> None:
     assert con.execute(SUMS_OF_FRAMES).fetchall() == [] == con.execute(SUMS_OF_CORES).fetchall()
 
 
-@pytest.mark.slow  # sums of random traces are above
+@pytest.mark.slow  # a test above has sums of random traces
 def test_sums_on_real_traces(shared: Path) -> None:
     check([path for path in real_traces() if path.stat().st_size <= LARGE])
 
 
 def of_each_kind() -> Iterator[Path]:
-    """Large traces: all that stand alone, and of those of one recorder or one job the first."""
+    """Yield large traces: each one that is alone in its folder, and the first of each recorder or job."""
     seen: set[tuple[str, ...]] = set()
     for path in real_traces():
         folder = path.relative_to(SHARED / "traces").parent.parts[:2]
@@ -401,7 +407,7 @@ def test_work_from_before_the_trace_is_said_and_no_step_has_it(rows: Rows) -> No
 
 
 def test_concurrent_work_from_before_the_trace_counts_once() -> None:
-    """On each device, as all other times of the table."""
+    """It counts once per device, like all other times of the table."""
     trace = [
         *(kernel("a", 0, 90, 8), kernel("inside", 10, 20, 9, stream=8), kernel("longer", 80, 20, 9, stream=9)),
         *(kernel("apart", 105, 5, 9, stream=9), kernel("negative", 102, -5, 9, stream=9)),
@@ -414,7 +420,7 @@ def test_concurrent_work_from_before_the_trace_counts_once() -> None:
 
 
 def test_a_wait_for_work_that_the_trace_lacks_is_said_alike(shared: Path, shown: Shown) -> None:
-    """A copy of 463 ms in a decode waits for what is not recorded: its owner, its rates and its idle time say so."""
+    """A copy of 463 ms in a decode waits for unrecorded work. Its owner, rates and idle time all report that."""
     con = shown(SGLANG)
     assert sums_that_differ(con) == []
     gaps = con.execute(

@@ -1,4 +1,4 @@
-"""The memory timeline: real traces against the reference output, pairing and owners against a brute force."""
+"""The memory timeline: real traces compared with reference output, pairing and owners compared with brute force."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ KEYS = {
 def memory(
     ts: float, size: int | None, address: int | None = None, device: tuple[int, int] = (1, 0), **args: Any
 ) -> dict:
-    """An instant named [memory]."""
+    """Return an instant event named [memory]."""
     fields = {"Bytes": size, "Device Type": device[0], "Device Id": device[1], **args}
     if address is not None:
         fields["Addr"] = address
@@ -74,7 +74,7 @@ def test_totals_that_do_not_fit_are_marked_and_counted() -> None:
 
 
 def test_totals_further_apart_than_64_bits_do_not_fit() -> None:
-    """The file is corrupt; the other traces of its batch must not fail with it."""
+    """The file is corrupt, and the other traces of its batch must not fail because of it."""
     totals = (9 * 10**18, -9 * 10**18, -9 * 10**18 + 5)
     trace = [memory(ts, 5, None, (1, 0), **{"Total Allocated": total}) for ts, total in enumerate(totals)]
     rows = rows_of(trace, "memory_timeline", "allocated_bytes, delta_ok", "event_id")
@@ -82,7 +82,7 @@ def test_totals_further_apart_than_64_bits_do_not_fit() -> None:
 
 
 def test_bytes_of_copies_and_bytes_of_memory_are_two_things() -> None:
-    """The keys `bytes` and `Bytes` differ by case only."""
+    """The keys `bytes` and `Bytes` differ only in case."""
     copy = {
         "ph": "X",
         "cat": "gpu_memcpy",
@@ -118,11 +118,11 @@ def test_blocks_say_what_is_missing() -> None:
 
 
 def test_owners_at_the_peak_are_those_of_its_event() -> None:
-    """Before 2024 torch wrote whole microseconds: what comes later in the microsecond of the peak is not at the peak."""
+    """Before 2024 torch wrote whole microseconds. Later events in the microsecond of the peak are not at the peak."""
     mb = 1_000_000
     after_the_peak = [memory(5, 10 * mb, 1), memory(12, 5 * mb, 2), memory(12, -10 * mb, 1), memory(12, 4 * mb, 3)]
     only_released = [memory(10, -10 * mb, 1), memory(15, -5 * mb, 2)]
-    allocated_again = [memory(10, -10 * mb, 1), memory(15, 10 * mb, 3)]  # as much as at the start, which comes first
+    allocated_again = [memory(10, -10 * mb, 1), memory(15, 10 * mb, 3)]  # equal to the start, which is the first peak
     without_bytes = [memory(10, None, 1)]
     con, trace_ids = connect_all([after_the_peak, only_released, allocated_again, without_bytes])
     run_models(con, load_catalog(), ["memory_blocks", "memory_peaks"])
@@ -176,12 +176,12 @@ def _nest(dice: random.Random, events: list[dict], start: int, end: int, depth: 
 
 def _innermost(events: list[dict], at: float) -> str | None:
     around = [e for e in events if e["ph"] == "X" and e["ts"] <= at < e["ts"] + e["dur"]]
-    # Of two of the same extent the later in the file is the inner one.
+    # If two have the same extent, the later one in the file is the inner one.
     best = max(around, key=lambda e: (e["ts"], -e["dur"], events.index(e)), default=None)
     return best and best["name"]
 
 
-@pytest.mark.slow  # blocks and owners of a walk are above
+@pytest.mark.slow  # the test above compares blocks and owners with a walk
 def test_all_blocks_of_a_real_trace_have_an_owner_that_is_around_them(shared: Path) -> None:
     con, _ = connect(shared / "traces" / REFERENCE["h100_qwen"])
     run_models(con, load_catalog(), ["memory_blocks"])

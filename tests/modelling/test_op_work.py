@@ -1,4 +1,4 @@
-"""Work of a trace's operators and which GPU work is whose: reference numbers of real traces, a stack walked event by event."""
+"""Work of a trace's operators and the owner of GPU work, compared with a reference and a stack walked event by event."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.harness import call, connect, connect_all, kernel, only, op, x
 from tests.modelling import real_traces
 
 TRACES = ("h100_qwen", "mi300_qwen", "mi300_rccl_metadata", "b200_eager_71_process_groups")
-# Kernels of servers and compilers got their formulas after the reference was made (test_custom_formulas.py has them).
+# The reference predates the formulas of servers' and compilers' kernels (test_custom_formulas.py tests them).
 YOUNGER = ("_C::", "_C_cache_ops::", "triton_")
 OLDER = "NOT regexp_matches(op, '^(_C::|_C_cache_ops::|triton_)')"
 
@@ -138,7 +138,7 @@ def test_owners_are_those_of_a_stack_walked_event_by_event(shared: Path, name: s
 
 
 def _walk(con: duckdb.DuckDBPyConnection) -> dict[int, int | None]:
-    """The owner of every launch, by one stack a thread."""
+    """Return the owner of every launch, by one stack per thread."""
     owns = dict(con.execute("SELECT op, owns_below FROM op_kinds").fetchall())
     patterns = [re.compile(rule["name_pattern"]) for rule in rule_rows("op_patterns")]
     launches = {row[0] for row in con.execute("SELECT launch_event_id FROM kernels").fetchall()}
@@ -167,7 +167,7 @@ def test_what_has_no_work_says_why() -> None:
     shapes = {"Input Dims": [[2, 3], [3, 4]], "Input type": ["float", "float"], "Concrete Inputs": ["", ""]}
     events = [
         x("cpu_op", "aten::linear", 0, 10, **shapes),
-        x("cpu_op", "aten::mm", 1, 8, **shapes),  # owns the memset inside, too
+        x("cpu_op", "aten::mm", 1, 8, **shapes),  # also owns the memset inside
         op("aten::zero_", 2, 3), call("cudaMemsetAsync", 3, 1, 1), kernel("Memset", 20, 1, 1, cat="gpu_memset"),
         call("cudaLaunchKernel", 6, 1, 2), kernel("gemm", 22, 2, 2),
         op("aten::mm", 11, 3), call("cudaLaunchKernel", 12, 1, 3), kernel("gemm", 30, 4, 3),
@@ -204,7 +204,7 @@ def test_what_has_no_work_says_why() -> None:
 
 
 def test_work_beside_a_graph_that_its_operator_launches_is_in_one_part() -> None:
-    """A compiled region launches a graph, and a kernel beside it; another launch of a graph is in no operator."""
+    """A compiled region launches a graph and a kernel. Another graph launch is in no operator."""
     events = [
         op("CompiledFunction", 0, 20),
         call("cudaGraphLaunch", 1, 1, 1), kernel("a", 30, 1, 1), kernel("b", 40, 2, 1),
@@ -220,7 +220,10 @@ def test_work_beside_a_graph_that_its_operator_launches_is_in_one_part() -> None
 
 
 def test_an_operator_whose_formula_a_pattern_names_has_the_work_below_it() -> None:
-    """As one of op_kinds, except that a model below it comes first: the pattern does not say that it owns what is below."""
+    """It owns the work below it like an operator of op_kinds, but an operator below with a model comes first.
+
+    The pattern does not state that the operator owns the work below it.
+    """
     shapes = {"Input Dims": [[8, 8], [8, 8]], "Input type": ["float", "float"], "Concrete Inputs": ["", ""]}
     events = [
         x("cpu_op", "triton_poi_fused_add_0", 0, 20, **shapes), op("mine::impl", 1, 18),

@@ -1,4 +1,4 @@
-"""GPU time by Python frame: a stack on one screen, the backward pass, and a walk over the frames of real traces."""
+"""GPU time by Python frame: a small stack, the backward pass, and a walk over the frames of real traces."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_the_innermost_frames_around_the_launch_have_its_work() -> None:
 
 
 def test_work_of_the_backward_pass_belongs_to_the_frames_of_its_forward() -> None:
-    """The autograd thread has no frames: the operator's sequence number leads to its forward."""
+    """The autograd thread has no frames. The operator's sequence number leads to its forward."""
     forward = x("cpu_op", "aten::mm", 10, 5, 1, **{"Sequence number": 7, "Fwd thread id": 0})
     backward = x(
         "cpu_op",
@@ -84,7 +84,7 @@ def test_a_trace_without_frames_has_no_rows() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mi300_sglang_decode_graph", "h100_qwen", *named(["b200_eager_71_process_groups"])])
 def test_frames_are_those_of_a_walk(shared: Path, name: str) -> None:
-    """For each launch, the frame open on its thread that began last, of equal ones the shortest."""
+    """For each launch, the frame is the open one on its thread that began last, and the shortest of equal ones."""
     con, _ = connect(shared / "traces" / "single" / f"{name}.json.gz")
     run_models(con, load_catalog(), ["python_frame_gpu_time", "kernels"])
     launches = "SELECT l.pid, l.tid, l.start_ns, k.duration_ns FROM kernels AS k JOIN events AS l ON l.event_id = k.launch_event_id"

@@ -1,4 +1,4 @@
-"""Steps of servers: names written out from their sources, GPU work counted one by one, kernels that tell a phase."""
+"""Steps of servers: names read by hand, GPU work counted piece by piece, and kernels that identify a phase."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ SGLANG_FRAME = "/sgl-workspace/sglang/python/sglang/srt/model_executor/model_run
 
 LARGEST = 2**63 - 1
 
-# What the name of a step says, read by hand: most are examples in TraceLens' annotation_utils.py, others follow from the
-# lines of vLLM, SGLang and TensorRT-LLM that rules/serving_phases.csv quotes.
+# The meaning of step names, read by hand. Most are examples in TraceLens' annotation_utils.py. Others follow from lines
+# of vLLM, SGLang and TensorRT-LLM that sql/rules/serving/serving_phases.csv quotes.
 NAMES = {
     "execute_context_2(14721)_generation_0(0)": ("prefill", 2, 2, 14721, 0, 0, 14721),
     "execute_context_0(0)_generation_64(64)": ("decode", 64, 0, 0, 64, 64, 64),
@@ -70,7 +70,7 @@ NAMES = {
     ),
     "[Executor] _forward_step 17: 2 ctx reqs, 5 gen reqs": ("mixed", 7, 2, None, 5, None, None),
     "[Executor] _forward_step: 0 ctx reqs, 5 gen reqs": ("decode", 5, 0, None, 5, None, None),
-    # sums that are the largest number, and one more
+    # sums equal to the largest number, and larger by one
     f"execute_context_{LARGEST - 5}(1)_generation_5(5)": ("mixed", LARGEST, LARGEST - 5, 1, 5, 5, 6),
     f"execute_context_{LARGEST - 4}(1)_generation_5(5)": ("mixed", None, LARGEST - 4, 1, 5, 5, 6),
     f"execute_context_1({LARGEST - 5})_generation_5(5)": ("mixed", 6, 1, LARGEST - 5, 5, 5, LARGEST),
@@ -84,19 +84,19 @@ def annotation(name: str, ts: float, dur: float, tid: int = 1) -> dict[str, Any]
 
 
 def launched(name: str, at: float, start: float, dur: float, number: int, tid: int = 1) -> list[dict[str, Any]]:
-    """A call at `at` and the kernel that it launches."""
+    """Return a call at `at` and the kernel that it launches."""
     return [call("cudaLaunchKernel", at, 1, number, tid), kernel(name, start, dur, number)]
 
 
 TRACES: dict[str, list[dict[str, Any]]] = {}
-"""Traces by hand, each added above its test."""
+"""Handwritten traces, each added above its test."""
 
 Shown = Callable[[str], duckdb.DuckDBPyConnection]
 
 
 @pytest.fixture(scope="module")
 def shown() -> Shown:
-    """`serving_steps` of one of TRACES, over which the models run once."""
+    """Return a function that shows `serving_steps` of one of TRACES. The models run once over all of them."""
     con, trace_ids = connect_all(TRACES.values())
     run_models(con, load_catalog(), ["serving_steps"])
 
@@ -122,7 +122,7 @@ def test_each_name_says_what_its_server_meant(shown: Shown) -> None:
 
 
 def steps_of(seed: int) -> list[tuple[int, ...]]:
-    """Four numbers for each step, of every length up to 2^40."""
+    """Return four numbers for each step, of every length up to 2^40."""
     dice = random.Random(seed)
     lengths = [[dice.randint(1, 40) for _ in range(4)] for _ in range(20)]
     return [(0,) * 4, (2**40,) * 4, *(tuple(dice.randrange(2**n) for n in step) for step in lengths)]
@@ -148,7 +148,10 @@ def test_numbers_come_back_out_of_names(shown: Shown, seed: int) -> None:
 
 
 def expected(events: list[dict[str, Any]]) -> list[tuple]:
-    """Of each step its name, process, n_gpu_pieces, gpu_ns, gpu_busy_ns, step_ns, latency_ns: all launches and all ns looked at."""
+    """Return name, process, n_gpu_pieces, gpu_ns, gpu_busy_ns, step_ns and latency_ns of each step.
+
+    All launches and all ns are inspected.
+    """
     marks = [(e["ts"], -e["dur"], place, e) for place, e in enumerate(events) if e["cat"] == "user_annotation"]
     steps = []
     for ts, minus, place, e in sorted(marks, key=lambda mark: mark[:3]):
@@ -181,7 +184,7 @@ def whose(event: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def servers(seed: int) -> list[dict[str, Any]]:
-    """Many processes in one trace, each with a few steps on two threads and launches on three."""
+    """Return many processes in one trace, each with a few steps on two threads and launches on three."""
     dice = random.Random(seed)
     events, number = [], 0
     for pid in range(150):
@@ -250,7 +253,7 @@ TRACES["names and frames"] = [
 
 
 def test_names_count_and_frames_then_do_not(shown: Shown) -> None:
-    """The frame around a named step, and the step that names another one around it, are the same step."""
+    """The frame around a named step and the step around a named step both belong to the named step."""
     steps = rows(shown("names and frames"), "rule_id, phase, phase_source, kernel_phase, n_gpu_pieces")
     assert steps == [("vllm", "decode", "annotation", "prefill", 1)]
 
@@ -281,7 +284,7 @@ BY_FRAMES = {"mi300_sglang_decode_graph": ("decode", None), "b200_eager_71_proce
 @pytest.mark.slow
 @pytest.mark.parametrize("name", named(REAL))
 def test_real_servers(shared: Path, name: str) -> None:
-    """The name and the kernels say the same, each on its own; busy time is that of the JSON."""
+    """The name and the kernels independently yield the same phase. The busy time is computed from the JSON."""
     trace = json.loads(gzip.decompress((shared / "traces" / "single" / f"{name}.json.gz").read_bytes()))
     columns = "phase, n_requests, n_tokens, kernel_phase, n_gpu_pieces, gpu_busy_ns, start_ns, end_ns"
     ((*meaning, n_pieces, busy_ns, start_ns, end_ns),) = rows_of(trace, "serving_steps", columns)
@@ -320,7 +323,7 @@ TRACES["rates"] = [
 
 
 def test_rates_are_over_the_time_of_the_steps(shown: Shown) -> None:
-    """Four decodes of 1, 2, 3 and 4 ms with pauses of 10 ms between them; two tokens each."""
+    """Four decodes of 1, 2, 3 and 4 ms, with pauses of 10 ms between them, have two tokens each."""
     rates = shown("rates").execute(load_questions()["serving-steps"].sql).fetchall()
     assert [row[2:] for row in rates] == [
         ("decode", 2, 4, 2.0, 4.0, 400.0, 800.0, None, 0, None, None),

@@ -1,4 +1,4 @@
-"""Compute, memory and links per span, each with its coverage: a step whose answer can be worked out on paper."""
+"""Compute, memory and links per span, each with its coverage, for a step that can be worked out on paper."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ N = 1024
 
 
 def sent(start: float, duration: float, correlation: int, **more: Any) -> dict[str, Any]:
-    """An all-reduce of 4 MB among the four ranks of this machine, if `more` says nothing else; on a stream of its own."""
+    """Return an all-reduce of 4 MB among this machine's four ranks, unless `more` changes it, on a separate stream."""
     args = {
         **{"Collective name": "allreduce", "In msg nelems": 1_000_000, "Out msg nelems": 1_000_000, "dtype": "Float"},
         **{"Group size": 4, "Process Group Name": "0", "Process Group Ranks": "[0, 1, 2, 3]", **more},
@@ -38,7 +38,7 @@ def rows(events: list[dict[str, Any]], devices: list[dict[str, Any]]) -> dict[st
 
 
 def steps() -> list[dict[str, Any]]:
-    """A step with a product of 10 us and two all-reduces, of which one says no size; one with a product alone."""
+    """Return a step with a product of 10 us and two all-reduces, one without a size, and a step with only a product."""
     dims = {"Input Dims": [[N, N], [N, N]], "Input type": ["c10::BFloat16", "c10::BFloat16"]}
     product = x("cpu_op", "aten::mm", 2, 5, **dims)
     return [
@@ -72,7 +72,7 @@ def test_each_part_has_its_own_coverage() -> None:
     ] * 3
 
 
-@pytest.mark.slow  # 2 s; an unknown device is in test_utilization.py
+@pytest.mark.slow  # 2 s; test_utilization.py has an unknown device
 def test_what_is_not_known_is_null() -> None:
     unknown = rows(steps(), [{"id": 0, "name": "Some Accelerator 9000"}])["ProfilerStep#1"]
     names = ("compute_utilization", "memory_utilization", "interconnect_utilization")
@@ -85,7 +85,7 @@ def test_what_is_not_known_is_null() -> None:
 
 @pytest.mark.slow
 def test_what_links_would_take_is_the_reference_s(shared: Path) -> None:
-    """Of the steps of a real trace: busy time times utilization is the reference's ideal time of the step's collectives."""
+    """In a real trace, a step's busy time times utilization is the reference's ideal time of its collectives."""
     reference = json.loads((shared / "golden" / "modelling" / "formulas.json").read_text())
     expected = {row["step"]: row["t_c2c_ideal_us"] * 1000 for row in reference["exposure_real_mi300_resnet_ckpt"]}
     con, _ = connect(shared / "traces" / "single" / "mi300_rccl_metadata.json.gz")

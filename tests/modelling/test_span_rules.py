@@ -1,4 +1,4 @@
-"""The rules of spans on a handful of events, each worked out by hand, and the stack against its definition."""
+"""The rules of spans on a few events, each worked out by hand, and the stack compared with its definition."""
 
 from __future__ import annotations
 
@@ -27,12 +27,15 @@ def note(name: str, ts: float, dur: float, tid: Any = 1, pid: Any = 100) -> dict
 
 
 def numbered(name: str, ts: float, dur: float, sequence: int, tid: Any = 1, forward_thread: int = 0) -> dict:
-    """An operator with a sequence number; a backward one names the profiler's number of the forward's thread."""
+    """Return an operator with a sequence number.
+
+    A backward operator contains the profiler's number of the forward's thread.
+    """
     return x("cpu_op", name, ts, dur, tid, **{"Sequence number": sequence, "Fwd thread id": forward_thread})
 
 
 def backward(ts: float, dur: float, sequence: int, tid: Any = 2, forward_thread: int = 1) -> list[dict]:
-    """A backward operator inside of the engine's event, which has its number too."""
+    """Return a backward operator inside the engine's event, which has the same sequence number."""
     wrapper = "autograd::engine::evaluate_function: MulBackward0"
     return [
         numbered(wrapper, ts, dur, sequence, tid, forward_thread),
@@ -46,7 +49,7 @@ def arrow(flow: int, from_ts: float, from_tid: Any, to_ts: float, to_tid: Any) -
 
 
 def launch(correlation: int, ts: float, tid: Any = 1, at: float | None = None, dur: float = 1) -> list[dict]:
-    """A launch and its kernel, named after its correlation."""
+    """Return a launch and its kernel, named after its correlation."""
     return [
         call("cudaLaunchKernel", ts, 1, correlation, tid),
         kernel(f"k{correlation}", 1000 + 10 * correlation if at is None else at, dur, correlation),
@@ -63,7 +66,7 @@ OWNERS = ("span_gpu_work", "spans", "kernels")
 
 
 def owners(events: list[dict]) -> set[tuple]:
-    """(kernel, span, start of the span in µs, phase)."""
+    """Return the set of (kernel, span, start of the span in µs, phase)."""
     return owners_in(computed(events, *OWNERS))
 
 
@@ -96,7 +99,7 @@ CHECKPOINTED = [
 ]
 
 
-@pytest.mark.slow  # real ones are in test_spans.py
+@pytest.mark.slow  # test_spans.py has real traces
 def test_recomputed_work_belongs_to_the_recomputed_call_and_to_what_is_above_it_in_the_forward() -> None:
     assert owners(CHECKPOINTED) == {
         ("k1", "Sequential_0", 10, "fwd"),
@@ -109,7 +112,7 @@ def test_recomputed_work_belongs_to_the_recomputed_call_and_to_what_is_above_it_
 
 
 def test_backward_of_a_recomputed_operator_belongs_to_the_checkpoint_s_modules_too() -> None:
-    """Checkpoint as an autograd function: its backward computes again and runs a backward of its own."""
+    """The checkpoint is an autograd function. Its backward recomputes the forward and runs a nested backward."""
     events = [
         module("Wrapper_0", 0, 100),
         numbered("CheckpointFunction", 10, 80, 5),
@@ -140,7 +143,10 @@ def test_of_several_forward_operators_with_a_number_the_last_is_meant() -> None:
 
 
 def test_the_number_of_the_forward_thread_is_no_tid() -> None:
-    """Number 1 is thread 77, as the arrow of another pair shows; thread 1 has a later operator of the same number."""
+    """Another pair's arrow shows that number 1 is thread 77.
+
+    Thread 1 has a later operator with the same sequence number.
+    """
     events = [
         *(module("Right_0", 0, 40, tid=77), numbered("aten::mul", 5, 10, 7, tid=77)),
         numbered("aten::add", 20, 10, 8, tid=77),
@@ -192,7 +198,7 @@ def test_work_without_launch_span_or_forward_is_counted_and_given_to_no_span() -
     assert rows == [("backward_without_forward", 1, 3000), ("no_launch", 1, 5000), ("outside_spans", 1, 4000)]
 
 
-@pytest.mark.slow  # windows of real traces: test_spans.py
+@pytest.mark.slow  # test_spans.py has windows of real traces
 def test_a_window_takes_launches_of_all_threads_of_its_process_from_its_start_to_before_its_end() -> None:
     events = [
         *(note("ProfilerStep#1", 10, 10), note("ProfilerStep#2", 20, 10)),
@@ -202,8 +208,8 @@ def test_a_window_takes_launches_of_all_threads_of_its_process_from_its_start_to
     windows = {row[:3] for row in owners(events) if row[3] == "window"}
     assert windows == {
         ("k1", "ProfilerStep#1", 10),
-        ("k2", "ProfilerStep#2", 20),  # two spans of the step: one of them has it
-        ("k4", "ProfilerStep#2", 18),  # its own thread is in step 2 already
+        ("k2", "ProfilerStep#2", 20),  # the step has two spans, and one of them owns it
+        ("k4", "ProfilerStep#2", 18),  # its own thread is already in step 2
         ("k5", "ProfilerStep#1", 10),
     }
 
@@ -243,7 +249,7 @@ def test_busy_time_is_the_union_and_self_leaves_inner_spans_out() -> None:
     ]
 
 
-@pytest.mark.slow  # sums of names of a real trace: test_spans.py
+@pytest.mark.slow  # test_spans.py has sums of names of a real trace
 def test_a_name_inside_of_itself_counts_its_work_once() -> None:
     events = [module("Block_0", 0, 50), module("Block_0", 10, 20), *launch(1, 15), note("idle", 60, 5)]
     assert table(events, "span_names", "name, phase, n_spans, host_ns, n, sum_ns, busy_ns") == [
@@ -253,7 +259,10 @@ def test_a_name_inside_of_itself_counts_its_work_once() -> None:
 
 
 def test_without_gpu_work_that_of_names_is_unknown() -> None:
-    """Of a trace of the host alone; in a trace with GPU work outside the span, the span has none."""
+    """In a trace with only host events, a span's GPU work is unknown.
+
+    If GPU work exists outside the span, the span's is 0.
+    """
     host = [note("idle", 0, 5)]
     columns = "name, phase, n_spans, host_ns, n, sum_ns, busy_ns"
     unknown, none = (
@@ -270,7 +279,10 @@ def test_a_trace_without_host_events_has_no_spans() -> None:
 
 
 def reaching_parent(rows: list[tuple[int, int, int]], i: int) -> int:
-    """The definition: the last event before it on its thread that reaches its start, and past it unless both begin there."""
+    """Return the parent by its definition: the last event before it on its thread that reaches past its start.
+
+    If both begin at the same time, reaching the start suffices.
+    """
     thread, start, _ = rows[i]
     for j in range(i - 1, -1, -1):
         on, begun, over = rows[j]

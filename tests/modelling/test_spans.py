@@ -1,4 +1,4 @@
-"""Spans and their GPU work on real traces: every number of the reference, to the nanosecond."""
+"""Spans and their GPU work on real traces: every number equals the reference, to the nanosecond."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PHASES = ("fwd", "recompute", "bwd", "bwd_direct", "window")
 
 @pytest.fixture(scope="module", params=named(TRACES))
 def trace(request: pytest.FixtureRequest, shared: Path) -> tuple[duckdb.DuckDBPyConnection, dict]:
-    """A connection with the models of a trace, and the reference's numbers."""
+    """Return a connection with the models of a trace, and the reference's numbers."""
     con = computed(shared, request.param, TRACES)
     return con, json.loads((shared / "golden" / "modelling" / f"spans__{request.param}.json").read_text())
 
@@ -91,7 +91,7 @@ def test_the_windows_of_steps_share_all_launched_work_out(trace: tuple[Any, dict
 
 
 def crossing_pairs(path: Path, in_ns: Callable[[str], int]) -> int:
-    """Host events that end after the event on top of the stack when they start."""
+    """Count the host events that start inside the event on top of the stack and end after it."""
     with gzip.open(path) as file:
         events = json.load(file, parse_float=str)["traceEvents"]
     rows = []
@@ -113,7 +113,7 @@ def crossing_pairs(path: Path, in_ns: Callable[[str], int]) -> int:
 def test_crossing_pairs_are_counted_in_exact_time(
     shared: Path, trace: tuple[Any, dict], request: pytest.FixtureRequest
 ) -> None:
-    """The reference read times as floats: where they are absolute microseconds, 778 of its pairs are rounding."""
+    """The reference read times as floats. In absolute microseconds, 778 of its pairs are rounding errors."""
     con, reference = trace
     path = shared / "traces" / "single" / f"{request.node.callspec.params['trace']}.json.gz"
     exact = crossing_pairs(path, lambda text: round(Decimal(text) * 1000))

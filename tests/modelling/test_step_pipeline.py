@@ -1,4 +1,4 @@
-"""Steps as pipelines: reference cases of the formulas, reference times of a real trace, a step that fits on a screen."""
+"""Steps as pipelines: reference cases of the formulas, reference times of a real trace, and a small step."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TIMES = (
 
 
 def of_times(columns: str, steps: list[dict[str, Any]]) -> list[list[Any]]:
-    """Columns of the step_pipeline rows of steps with these times; the others are NULL."""
+    """Return columns of the step_pipeline rows of steps with these times. The other times are NULL."""
     con, _ = connect([])
     rows = [", ".join(f"CAST({literal(times.get(name))} AS DOUBLE) AS {name}" for name in _TIMES) for times in steps]
     selects = [f"SELECT 't' AS trace_id, {step} AS step, {values}" for step, values in enumerate(rows)]
@@ -79,7 +79,7 @@ def test_loading_and_efficiency_of_measured_steps_are_the_reference_s(reference:
             assert row == [*expected, near(100 * case["load_stall_frac"]), True]
 
 
-@pytest.mark.slow  # exposed time of real traces: tests/sql/summary
+@pytest.mark.slow  # tests/sql/summary has exposed time of real traces
 def test_exposed_communication_of_a_real_trace_is_the_reference_s(reference: dict, shared: Path) -> None:
     rows = rows_of(
         shared / "traces" / "single" / "mi300_rccl_metadata.json.gz",
@@ -110,7 +110,7 @@ def test_a_step_of_a_pipeline_s_rank() -> None:
     events = [
         x("user_annotation", "ProfilerStep#3", 100, 100),
         x("user_annotation", loader, 90, 30), x("cpu_op", loader, 110, 15),  # 100 to 125: clipped, counted once
-        call("cudaLaunchKernel", 95, 1, 1), kernel("before", 105, 10, 1),  # runs in the step, but is of the one before
+        call("cudaLaunchKernel", 95, 1, 1), kernel("before", 105, 10, 1),  # in the step, but of the one before
         call("cudaMemcpyAsync", 126, 1, 2), kernel("Memcpy HtoD (Pinned -> Device)", 128, 4, 2, cat="gpu_memcpy"),
         call("cudaLaunchKernel", 130, 1, 3), transfer("recv", 130, 20, 3),
         call("cudaLaunchKernel", 132, 1, 4), kernel("forward", 140, 20, 4),
@@ -128,7 +128,7 @@ def test_a_step_of_a_pipeline_s_rank() -> None:
     assert rows_of(events, "step_pipeline", columns) == [
         (
             *(100 * us, 25 * us, 15 * us, 4 * us, 25 * us, 45 * us, 2 * us, near(0.45), "comp"),
-            # 140 to 190 with a gap of 10 in which only the transfer ran
+            # 140 to 190, with a gap of 10 in which only the transfer ran
             *(30 * us, 10 * us, near(10 / 50), 40 * us, 10 * us, None, None, False),
         )
     ]
@@ -140,9 +140,11 @@ def test_without_gpu_work_nothing_was_measured() -> None:
 
 
 def test_without_launches_it_is_unknown_what_a_step_launched() -> None:
-    """TPUs record none: a data loader alone is not the longest stage of a step that computes for the rest of it.
+    """TPUs record no launches.
 
-    Of a trace with one launch, the step that launched nothing has no work.
+    A data loader must not be the longest stage of a step that computes the rest of the time.
+
+    In a trace with one launch, the step that launched nothing has no work.
     """
     loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
     steps = [x("user_annotation", "ProfilerStep#3", 0, 100), x("user_annotation", loader, 0, 5)]
@@ -193,7 +195,7 @@ def test_copies_of_other_runtimes_have_a_direction(into: str, out: str) -> None:
 
 
 def test_work_is_divided_by_its_class() -> None:
-    """MTIA's work, a copy that its writer calls a kernel, and an export's graph of which the file has no kernels."""
+    """The cases are MTIA's work, a copy that its writer calls a kernel, and an exported graph without kernels."""
     step = x("user_annotation", "ProfilerStep#3", 0, 100)
     call_of_mtia = call("runFunction", 1, 2, 1, cat="mtia_runtime")
     traces = [
@@ -210,7 +212,7 @@ def test_work_is_divided_by_its_class() -> None:
 
 
 def test_an_unknown_computation_leaves_no_ideal_time() -> None:
-    """Known communication alone is not what the step could take, least of all 0 without any."""
+    """Known communication alone is not the step's ideal time, especially if it is 0."""
     times = [(None, 0), (None, 5), (7, 0), (7, 9), (7, None), (None, None)]
     steps = [{"duration_ns": 10, "comp_ideal_ns": comp, "communication_ideal_ns": comm} for comp, comm in times]
     assert of_times("ideal_ns", steps) == [[None], [None], [7], [9], [7], [None]]

@@ -1,4 +1,4 @@
-"""Both sides of each threshold of modelling: at the value, and one unit further on."""
+"""Both sides of each threshold of modelling: at the value, and one unit beyond."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipelines.models.catalog import load_catalog
 
 
 def rows(model: str, **tables: str) -> list[tuple]:
-    """The rows of a model over tables given as SELECTs."""
+    """Return the rows of a model over tables created from SELECTs."""
     with duckdb.connect() as con:
         for name, select in tables.items():
             con.execute(f"CREATE TABLE {name} AS {select}")
@@ -21,7 +21,7 @@ def rows(model: str, **tables: str) -> list[tuple]:
 
 
 def is_suspect(gigabytes_per_s: float) -> bool:
-    """A collective whose bytes went so fast over links of 100 GB/s."""
+    """Return whether a collective with this rate over links of 100 GB/s is suspect."""
     select = f"SELECT 't' AS trace_id, 'a' AS kind, {round(gigabytes_per_s * 1000)} AS bytes, 2 AS group_size, FALSE AS spans_nodes, "
     (row,) = rows(
         "collective_bandwidth_by_size",
@@ -34,7 +34,7 @@ SEQUENCE = "SELECT 't' AS trace_id, 1 AS replay_id, 1 AS sequence_id"
 
 
 def nodes(names: str) -> str:
-    """A replay's kernels, a letter each."""
+    """Return SQL for a replay's kernels, one per letter of `names`."""
     letters = ", ".join(f"({place}, '{letter}', {ord(letter)})" for place, letter in enumerate(names))
     return (
         "SELECT 't' AS trace_id, 1 AS replay_id, ordinal, name, signature_id, 'kernel' AS cat, NULL AS grid, NULL AS block, "
@@ -43,7 +43,7 @@ def nodes(names: str) -> str:
 
 
 def is_matched(names: str) -> bool:
-    """A graph's sequence for which the same work ran outside graphs."""
+    """Return whether a graph's sequence matches if the same work ran outside graphs."""
     sequence = f"{SEQUENCE}, {len(names)} AS n_nodes, {len(set(names))} AS n_names"
     eager = f"SELECT * EXCLUDE (replay_id, signature_id), 0 AS device FROM ({nodes(names)})"
     pairs = "SELECT 't' AS trace_id, 't' AS capture_trace_id"
@@ -76,14 +76,17 @@ def has_mean_of_span(samples: int) -> bool:
 
 
 def is_known(rest: int) -> bool:
-    """Two tensors of equal size, and so many of 1 MB in a small one."""
+    """Return whether the bytes are known for two tensors of equal size and a small one of `rest` bytes.
+
+    The three tensors have 1 MB in total.
+    """
     half = (1_000_000 - rest) // 2
     sizes = [(100, half), (100, 1_000_000 - rest - half), (1, rest)]
     tensors: list[Any] = [SimpleNamespace(n=n, bytes=size) for n, size in sizes]
     return _mostly_whole(tensors, 100, 1_000_000)
 
 
-# name[/use]: what is decided, a value for which it holds, and one for which it does not
+# name[/use]: the decision, a value for which it is true, and a value for which it is false
 BOUNDARIES = {
     "ideal_suspect": (is_suspect, 105.001, 105),
     "eager_match_nodes": (is_matched, "abab", "aba"),

@@ -1,4 +1,4 @@
-"""Utilisation of spans: reference numbers of two traces, bounds and unknowns on traces that fit on a screen."""
+"""Utilisation of spans: reference numbers of two traces, and limits and unknowns on small traces."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_every_name_s_utilisation_is_the_reference_s(computed: tuple[duckdb.Duck
         counts = [row[key] for key in ("calls", "ops", "ops_without_model", "gpu_events")]
         work = [sum(row["flops_matrix"].values()), row["bytes"], near(row["ideal_matrix_us"] * 1000)]
         work += [near(row["mfu_busy"]), near(row["bw_util_busy"])]
-        if row["ops"] == row["ops_without_model"]:  # the reference says 0 of what is not known
+        if row["ops"] == row["ops_without_model"]:  # the reference has 0 for unknown values
             work = [None] * 5
         expected = [*counts, *times, *work]
         assert ours[row["kind"], row["name"].removeprefix("nn.Module: "), row["phase"]] == expected, row
@@ -81,7 +81,7 @@ def test_spans_and_operators_add_up(computed: tuple[duckdb.DuckDBPyConnection, d
 
 @pytest.mark.slow
 def test_from_the_worst_step_to_the_worst_module_to_the_worst_operator(shared: Path) -> None:
-    """One query each, as docs/modelling.md prints them."""
+    """Each step takes one query, as printed in docs/modelling.md."""
     page = (Path(__file__).resolve().parents[2] / "docs" / "modelling.md").read_text()
     queries = [part.split("```")[0] for part in page.split("```sql\n")[1:]]
     con, trace_id = connect(shared / "traces" / "single" / "mi300_rccl_metadata.json.gz")
@@ -110,7 +110,7 @@ def device(number: int, name: str) -> dict[str, Any]:
 
 
 def traced(dtype: str, *devices: dict[str, Any], kernel_us: float = 100) -> dict[str, Any]:
-    """A step with one product of 1024³ (2,147,483,648 operations)."""
+    """Return a step with one product of 1024³ (2,147,483,648 operations)."""
     shapes = {"Input Dims": [[1024, 1024]] * 2, "Input type": [dtype] * 2, "Concrete Inputs": ["", ""]}
     events = [
         x("user_annotation", "ProfilerStep#1", 0, 400),
@@ -120,7 +120,7 @@ def traced(dtype: str, *devices: dict[str, Any], kernel_us: float = 100) -> dict
 
 
 def products() -> dict[str, Any]:
-    """Two products of one shape, of 100 and 300 us, one of another, and one whose operator is not known."""
+    """Return two products of one shape, of 100 and 300 us, one of another shape, and one of an unknown operator."""
     events, at = [], 0
     for size, us in ((1024, 100), (1024, 300), (64, 50), (None, 40)):
         shapes = {"Input Dims": [[size, size]] * 2, "Input type": ["c10::BFloat16"] * 2, "Concrete Inputs": ["", ""]}
@@ -134,7 +134,10 @@ def products() -> dict[str, Any]:
 
 
 def of_unknown_bytes() -> dict[str, Any]:
-    """A product in each of two steps, with an operator without a model in the first, and in the second a product of unknown size."""
+    """Return a product in each of two steps, and another operator in each.
+
+    The first step's is an operator without a model, the second's a product of unknown size.
+    """
     known, unknown = ["c10::BFloat16"] * 2, ["c10::BFloat16", "c10::complex<float>"]
     events = [x("user_annotation", "ProfilerStep#1", 0, 400), x("user_annotation", "ProfilerStep#2", 400, 400)]
     for place, (at, name, types) in enumerate(
@@ -149,7 +152,7 @@ def of_unknown_bytes() -> dict[str, Any]:
 
 
 def additions(of_device: dict[str, Any]) -> dict[str, Any]:
-    """One of a type whose size is known, and one of complex numbers."""
+    """Return an addition of a type with known size, and one of complex numbers."""
     events = []
     for at, kind in ((1, "float"), (501, "c10::complex<float>")):
         shapes = {
@@ -181,7 +184,7 @@ ByHand = Callable[[str], duckdb.DuckDBPyConnection]
 
 @pytest.fixture(scope="module")
 def by_hand() -> ByHand:
-    """TABLES of one of these traces, over which the models run once."""
+    """Return a function that shows TABLES of one of these traces. The models run once over all of them."""
     con, trace_ids = connect_all(BY_HAND.values())
     run_models(con, load_catalog(), TABLES)
 
@@ -231,7 +234,7 @@ def test_equal_shapes_are_one_row_of_sums(by_hand: ByHand) -> None:
 
 
 def test_a_type_without_peak_has_no_ideal_time(by_hand: ByHand) -> None:
-    """Nor a roofline: that of the memory alone would call nearly all of a product's time lost."""
+    """It has no roofline either, because memory's roofline alone would call nearly all of a product's time lost."""
     con = by_hand("type without peak")
     assert step_row(con, "n_ops_without_peak, ideal_ns, mfu_busy, suspect") == [1, None, None, False]
     for table in ("op_utilization", "op_shape_utilization", "family_utilization", "span_utilization"):
@@ -240,7 +243,10 @@ def test_a_type_without_peak_has_no_ideal_time(by_hand: ByHand) -> None:
 
 
 def test_a_span_has_no_bytes_if_those_of_a_modelled_operator_are_unknown(by_hand: ByHand) -> None:
-    """Its operations divided by a part of its bytes say nothing. An operator without a model counts in neither."""
+    """Operations divided by only some of the bytes would be meaningless.
+
+    An operator without a model counts in neither.
+    """
     columns = "flops_matrix, hfu_busy > 0, bytes, memory_ns, bandwidth_utilization, intensity, ridge, bound_by"
     con = by_hand("unknown bytes")
     for table in ("span_utilization", "span_name_utilization"):
@@ -252,7 +258,7 @@ def test_a_span_has_no_bytes_if_those_of_a_modelled_operator_are_unknown(by_hand
 
 
 def test_unknown_bytes_leave_no_roofline(by_hand: ByHand) -> None:
-    """Not the larger of what is known: 0 of a multiplication of complex numbers, or the operations alone of a product."""
+    """The known limit alone is not used: 0 for a multiplication of complex numbers, the operations for a product."""
     con = by_hand("unknown bytes")
     rows = con.execute("SELECT bytes IS NULL, roofline_utilization, bound_by FROM op_utilization").fetchall()
     assert sorted(rows, key=str) == [
@@ -270,7 +276,7 @@ def test_unknown_bytes_leave_no_roofline(by_hand: ByHand) -> None:
 
 @pytest.mark.parametrize("table", ["op_utilization", "op_shape_utilization"])
 def test_without_a_peak_or_bytes_the_limit_is_unknown(by_hand: ByHand, table: str) -> None:
-    """Of additions, too, which have no matrix operations."""
+    """The same holds for additions, which have no matrix operations."""
     query = f"SELECT bytes IS NULL, flops_matrix, bound_by FROM {table} ORDER BY 1"
     assert by_hand("additions").execute(query).fetchall() == [(False, 0, "memory"), (True, 0, None)]
     unknown = by_hand("additions on an unknown device").execute(query).fetchall()
@@ -278,7 +284,7 @@ def test_without_a_peak_or_bytes_the_limit_is_unknown(by_hand: ByHand, table: st
 
 
 def test_a_device_of_another_number_is_what_all_listed_ones_are(by_hand: ByHand) -> None:
-    """ROCm numbers the devices of kernels behind the host's processors."""
+    """ROCm numbers the devices of kernels after the host's processors."""
     key = "SELECT device_key FROM op_utilization"
     assert by_hand("equal devices").execute(key).fetchall() == [("H100-SXM",)]
     assert by_hand("different devices").execute(key).fetchall() == [(None,)]

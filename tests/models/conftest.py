@@ -1,4 +1,4 @@
-"""The catalogs of these tests are remembered in a folder of the test, not in the user's cache."""
+"""Fixtures that cache catalogs in a folder of the test instead of the user's cache."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The cache folder of one test."""
+    """Return the cache folder of one test."""
     folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
     return folder

@@ -1,4 +1,4 @@
-"""What is remembered between processes."""
+"""Values cached between processes."""
 
 from __future__ import annotations
 

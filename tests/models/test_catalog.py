@@ -1,4 +1,4 @@
-"""What the catalog reads from SQL files, and what it refuses."""
+"""The content that the catalog reads from SQL files, and the files that it refuses."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ def test_a_file_says_it_all(tmp_path: Path) -> None:
 
 
 def test_long_documentation_stands_above_its_column(tmp_path: Path) -> None:
-    """In lines of its own, whatever the expression begins with; comments within an expression are none of it."""
+    """The comment lines above a column document it, whatever its expression begins with.
+
+    Comments within an expression do not.
+    """
     text = """-- One row: a
 -- thing.
 SELECT
@@ -101,7 +104,7 @@ def test_what_is_refused_is_told_with_file_line_and_way_out(tmp_path: Path, name
         load_catalog(folder(tmp_path, files))
 
 
-# What Spark computes, too: tables of captures, and views over the lake.
+# Tables that Spark also computes: tables of captures, and views over the lake.
 UNPORTABLE = {
     "group by all": (GOOD + "GROUP BY ALL", r"a\.sql:\d: GROUP BY ALL is not portable"),
     "asof": (GOOD + "ASOF JOIN b ON b.n >= n", r"a\.sql:\d: an ASOF or positional join"),
@@ -182,7 +185,7 @@ place,share,holds,code
 
 
 def test_columns_of_rules_have_the_types_that_their_file_declares(tmp_path: Path) -> None:
-    """Whatever the rows look like: numbers may be text, and a first row may have nothing in it."""
+    """The values do not decide the types: numbers may be text, and a first row may be empty."""
     catalog = load_catalog(folder(tmp_path, {"rules/r.csv": f'{RULES},,,\n7,8,true,007\n,,,""\n'}))
     assert [column.doc for column in catalog.models["r"].columns] == [
         *("Its place.", "Its share.", "Whether: it holds.", "Its code, a text."),
@@ -216,7 +219,7 @@ def test_a_version_follows_what_a_model_reads(tmp_path: Path) -> None:
     cases = {
         "rules/r.csv": (rules + "y\n", {"r", "_b", "a"}),
         "gpu/_b.sql": (files["gpu/_b.sql"] + "-- more", {"_b", "a"}),
-        "ingest/l.sql": (lake + "-- more", {"l"}),  # what is ingested stays: no model is computed anew for it
+        "ingest/l.sql": (lake + "-- more", {"l"}),  # ingested tables stay, so no model is recomputed for this one
     }
     for i, (name, (text, expected)) in enumerate(cases.items()):
         after = load_catalog(folder(tmp_path / str(i), {**files, name: text}))

@@ -1,4 +1,4 @@
-"""A class of kernels that a reader does not know is refused; one that all know is the same to all of them."""
+"""Kernel classes: a class that one reader does not know is refused, and a known class means the same to all readers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ def shipped(table: str) -> str:
 
 
 def rules(folder: Path, **more: str) -> Path:
-    """The three tables, with a row more in some; `-TEXT` takes out the rows that begin with TEXT."""
+    """Write the three tables with an additional row in some.
+
+    A value `-TEXT` removes the rows that begin with TEXT instead.
+    """
     (folder / "rules").mkdir(parents=True)
     for table in TABLES:
         text = shipped(table)
@@ -93,7 +96,10 @@ def test_a_row_that_a_user_adds_is_refused_alike() -> None:
 
 
 def extended() -> Catalog:
-    """The catalog with a class QUANTIZATION; rows replace those with the same first value, so all of a profile are given."""
+    """Return the catalog with an additional class QUANTIZATION.
+
+    Added rows replace all rows with the same first value, so all rows of the profile are added.
+    """
     of_profile = {
         table: tuple(tuple(row.values()) for row in rule_rows(table) if row["profile"] == "default")
         for table in ("kernel_classes", "bound_by")

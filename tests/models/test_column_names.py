@@ -1,4 +1,4 @@
-"""Columns of all tables have agreed names; column_names.csv lists those that are older than the agreement."""
+"""Column names of all tables: they follow agreed rules, and column_names.csv lists the older exceptions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from pipelines.models.catalog import load_catalog
 
-# What a name may not contain, and what it is called instead; docs/sql.md says the same in words.
+# Patterns that a name must not match, with the replacement. docs/sql.md explains the same rules.
 RULES = {
     r"(^|_)(dur|actual)_ns$": "duration_ns",
     r"^(ts|started|first_ts|first)_ns$": "start_ns",
@@ -31,7 +31,7 @@ def reserved() -> set[str]:
 
 
 def faults() -> dict[tuple[str, str], str]:
-    """By table and column: what the name should be."""
+    """Return the proposed name for each table and column whose name breaks a rule."""
     models, words = load_catalog().public, reserved()
     proposals = {}
     for table in models:
@@ -55,7 +55,7 @@ def test_new_columns_have_agreed_names() -> None:
 
 
 def test_every_exception_is_still_there() -> None:
-    """A column that was renamed leaves the list: it only gets shorter."""
+    """A renamed column leaves the list, so the list only gets shorter."""
     assert exceptions().keys() - faults().keys() == set()
     assert set(exceptions().values()) == {"term"}
 

@@ -1,4 +1,4 @@
-"""Batches → model tables: what is computed, when again, in what pieces."""
+"""Model tables of batches: which are computed, when they are recomputed, and in which groups."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def test_all_public_tables_of_every_batch(lake: Lake, tmp_path: Path) -> None:
         assert con.execute("SELECT count(*) FROM kernels").fetchall() == [(16,)]
 
 
-@pytest.mark.slow  # 3 s: every batch has all tables, above
+@pytest.mark.slow  # 3 s; the test above computes all tables of every batch
 def test_groups_of_traces_give_the_same_as_all_at_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = ["kernels", "launches", "temporal_breakdown", "critical_path"]
     if SLOW:
         tables = [name for name in load_catalog().materialized if name != "critical_path_windows"]
     materialize(lake, tables)
     whole, steps = shown(lake, ["traces", *tables]), []
-    monkeypatch.setattr("pipelines.runs.materialize.per_trace.GROUP_EVENTS", 9)  # a trace has 8
+    monkeypatch.setattr("pipelines.runs.materialize.per_trace.GROUP_EVENTS", 9)  # a trace has 8 events
     materialize(lake, tables, force=True, on_step=steps.append)
     assert shown(lake, ["traces", *tables]) == whole
     assert "kernels (group 3 of 3)" in steps
@@ -57,7 +57,7 @@ def test_groups_of_traces_give_the_same_as_all_at_once(lake: Lake, monkeypatch: 
     assert trace_ids == sorted(trace_ids)
 
 
-@pytest.mark.slow  # groups of traces, which are read the same way, are above
+@pytest.mark.slow  # the test above has groups of traces, which are read the same way
 def test_many_events_are_read_from_their_files_and_give_the_same(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = ["kernels", "launches", "temporal_breakdown", "critical_path"]
     kinds = []
@@ -77,7 +77,7 @@ def test_many_events_are_read_from_their_files_and_give_the_same(lake: Lake, mon
     assert kinds == [("BASE TABLE",), ("VIEW",)]
 
 
-@pytest.mark.slow  # a trace that needs too much memory is in this file, too
+@pytest.mark.slow  # a test below has a trace that needs too much memory
 def test_what_does_not_fit_is_spilled_into_the_lakes_staging_and_nothing_stays(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,7 +95,7 @@ def test_what_does_not_fit_is_spilled_into_the_lakes_staging_and_nothing_stays(
     materialize(lake, ["kernels"])
     ((spilled, database),) = places
     assert lake.root / STAGING in Path(spilled).parents
-    assert database is None  # in memory
+    assert database is None  # the database is in memory
     assert not list((lake.root / STAGING).iterdir())
 
 

@@ -1,4 +1,4 @@
-"""A model for which DuckDB has too little memory runs again with twice as much, up to what models may use."""
+"""Models that run out of memory: each runs again with twice the limit, up to the maximum for models."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ EVENTS = [op("a", 0, 100), call("cudaLaunchKernel", 10, 5, 1), kernel("gemm", 20
 
 
 class Short:
-    """A connection on which DuckDB makes `kernels` only where it may use so many MiB."""
+    """A connection on which DuckDB creates `kernels` only if its memory limit is at least `needed` MiB."""
 
     def __init__(self, con: duckdb.DuckDBPyConnection, needed: int, said: str = TOO_LITTLE) -> None:
         self._con, self._needed, self._said = con, needed, said
         self.tried: list[str] = []
-        con.execute("SET python_scan_all_frames = true")  # functions hand over local arrays, which `execute` is above
+        con.execute("SET python_scan_all_frames = true")  # lets DuckDB see local arrays in frames above `execute`
 
     def execute(self, query: str, *values: Any) -> Any:
         if "TABLE kernels AS " in query:
@@ -55,7 +55,7 @@ def test_it_gets_twice_as_much_until_that_is_enough() -> None:
     run(short)
     assert [round(in_mib(limit)) for limit in short.tried] == [100, 201, 403]
     assert con.execute("SELECT name FROM kernels").fetchall() == [("gemm",)]
-    assert round(in_mib(short.limit)) == 403  # for the models after it, too
+    assert round(in_mib(short.limit)) == 403  # also for later models
 
 
 @pytest.mark.parametrize("mib", [None, 300, 3000])
@@ -85,4 +85,4 @@ def test_duckdb_itself_is_helped() -> None:
     con.execute("SET memory_limit = '6MiB'")
     run_models(con, load_catalog(), ["call_stacks"])
     assert con.execute("SELECT count(*) FROM call_stacks").fetchall() == [(40_000,)]
-    assert in_mib(con.execute("SELECT current_setting('memory_limit')").fetchall()[0][0]) > 12  # DuckDB 1.5: 30
+    assert in_mib(con.execute("SELECT current_setting('memory_limit')").fetchall()[0][0]) > 12  # DuckDB 1.5 ends at 30

@@ -1,4 +1,4 @@
-"""A new type of edge is one row and one SQL file: a copy of the project gets one, and every command knows it."""
+"""A new edge type: one row and one SQL file add it, and every command of a copy of the project knows it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.harness import connect, op
 ROOT = Path(__file__).parents[2]
 
 ROW = '6,HAND_OFF,critical_path_hand_off,host_hand_off,nobody,true,true,false,false,hand_offs,,"hand-off: ",true,true,Test.\n'
-# From the end of `produce` to the start of `consume`, two nodes that no other edge joins; and one edge too many.
+# An edge from the end of `produce` to the start of `consume`, which no other edge joins, and one superfluous edge.
 EDGES = """-- One row: an edge from an operator that hands something over to the one on another thread that takes it.
 -- part of: _edge_parts
 WITH named AS (
@@ -97,7 +97,7 @@ print(json.dumps({"kinds": kinds, "edited": path.answer.as_json()}))
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the commands of a copy with the new type say, all in one process."""
+    """Return the output of the commands of a copy with the new type, all run in one process."""
     folder = tmp_path_factory.mktemp("copy")
     for name in ("pipelines", "sql"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -105,7 +105,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         rows.write(ROW)
     (folder / "sql/critical_path/edges/_hand_off_edges.sql").write_text(EDGES)
     (folder / "in.json").write_text(json.dumps({"traceEvents": TRACE}))
-    tables = [] if SLOW else ["critical_path_edges"]  # all of them take their time
+    tables = [] if SLOW else ["critical_path_edges"]  # computing all tables takes long
     env = {**os.environ, "PYTHONPATH": str(folder), "XDG_CACHE_HOME": str(folder / "cache")}
     done = subprocess.run(
         [sys.executable, "-c", ASK, *tables], cwd=folder, env=env, capture_output=True, text=True, check=False
@@ -115,9 +115,9 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return json.loads(first) | json.loads(second)
 
 
-@pytest.mark.slow  # a copy of the project, as in test_new_tables.py; parts of a whole are below
+@pytest.mark.slow  # a copy of the project, as in test_new_tables.py; tests below have parts of a whole
 def test_its_edges_are_in_the_graph(answers: dict[str, Any]) -> None:
-    """That between two nodes joined already is none: an event's own time stays what it is."""
+    """An edge between two nodes that are already joined is dropped, so an event keeps its own time."""
     assert answers["edges"] == [{"src_event_id": 0, "dst_event_id": 1, "weight_ns": 10_000}]
     assert sorted(answers["parquet"]) == ["HAND_OFF", "OPERATOR_KERNEL", "OPERATOR_KERNEL"]
     answer = answers["json"]
@@ -131,7 +131,7 @@ def test_its_edges_are_in_the_graph(answers: dict[str, Any]) -> None:
     assert "host_hand_off" in answers["text"] and "12.50" in answers["text"]
 
 
-@pytest.mark.slow  # a copy of the project, as in test_new_tables.py; parts of a whole are below
+@pytest.mark.slow  # a copy of the project, as in test_new_tables.py; tests below have parts of a whole
 def test_it_is_drawn(answers: dict[str, Any]) -> None:
     for name, weight in (("drawn", 10), ("redrawn", 30)):
         events = [event for event in answers[name]["traceEvents"] if event.get("cat") == "critical_path"]
@@ -141,14 +141,14 @@ def test_it_is_drawn(answers: dict[str, Any]) -> None:
         assert (slice_["dur"], slice_["args"]["bound_by"]) == (weight, "host_hand_off")
 
 
-@pytest.mark.slow  # a copy of the project, as in test_new_tables.py; parts of a whole are below
+@pytest.mark.slow  # a copy of the project, as in test_new_tables.py; tests below have parts of a whole
 def test_a_scenario_names_it(answers: dict[str, Any]) -> None:
     for answer in answers["what_if"]:
         assert (answer["before"]["length_us"], answer["after"]["length_us"]) == (80, 70)
     assert "hand_offs" in answers["help"]
 
 
-@pytest.mark.slow  # a copy of the project, as in test_new_tables.py; parts of a whole are below
+@pytest.mark.slow  # a copy of the project, as in test_new_tables.py; tests below have parts of a whole
 def test_notebooks_and_edits_know_it(answers: dict[str, Any]) -> None:
     assert answers["kinds"]["critical_path_hand_off"] == "HAND_OFF"
     edited = answers["edited"]
@@ -156,10 +156,13 @@ def test_notebooks_and_edits_know_it(answers: dict[str, Any]) -> None:
     assert edited["path"][1] | {"duration_us": 0} == answers["json"]["path"][1] | {"duration_us": 0}
 
 
-@pytest.mark.slow  # reads all models of a copy; in one that is a whole project it leads to a thread above
+@pytest.mark.slow  # reads all models of a copy; tests above have such an edge in a copy of the whole project
 def test_it_leads_to_a_thread_that_nothing_else_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first node of another process: that it came after the window's start is known of any, and gives way."""
-    codes = statements._edge_codes()  # of this project, not of the copy
+    """Any first node of another process is known to follow the window's start.
+
+    The new edge replaces this weaker fact.
+    """
+    codes = statements._edge_codes()  # the codes of this project, not of the copy
     monkeypatch.setattr(statements, "_edge_codes", lambda: {**codes, "HAND_OFF": ROW.partition(",")[0]})
     shutil.copytree(ROOT / "sql", tmp_path / "sql")
     with (tmp_path / "sql/rules/path/edge_types.csv").open("a") as rows:
@@ -193,7 +196,7 @@ def test_parts_that_do_not_fit_are_refused(case: str, tmp_path: Path) -> None:
 
 def test_a_whole_has_the_rows_of_its_parts(tmp_path: Path) -> None:
     (tmp_path / "gpu").mkdir()
-    for i, name in enumerate("abc"):  # two of them have equal rows
+    for i, name in enumerate("abc"):  # two parts have equal rows
         (tmp_path / "gpu" / f"_{name}.sql").write_text(PART.replace("1 AS n", f"{i // 2} AS n"))
     con, _ = connect(TRACE)
     catalog = load_catalog(tmp_path)

@@ -1,4 +1,4 @@
-"""A new table of any scope is one new file: a copy of the project gets one of each, and the commands show them all."""
+"""New tables: one new file adds a table of any scope, and the commands of a copy of the project show it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def counted(scope: str, table: str, *key: str) -> str:
     )
 
 
-# What ingestion writes has the batch, too; new_staged is read from files of its name.
+# Tables that ingestion writes also have the batch. new_staged is read from files with its name.
 NEW = {
     "sql/summary/new_of_traces.sql": counted("trace", "events", "trace_id"),
     "sql/fleet/new_of_captures.sql": counted("capture", "capture_ranks", "capture_id"),
@@ -67,7 +67,7 @@ ROWS = {
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkout with the new files, and inputs of every kind."""
+    """Return a checkout with the new files, and inputs of every kind."""
     folder = tmp_path_factory.mktemp("copy")
     for name in ("pipelines", "sql"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -100,15 +100,15 @@ def test_every_scope_has_a_new_table() -> None:
     scopes = {
         line.removeprefix("-- scope: ") for text in NEW.values() for line in text.splitlines() if "scope: " in line
     }
-    assert scopes == {*SCOPES} - {FILE}  # rejects alone are about files
+    assert scopes == {*SCOPES} - {FILE}  # only rejects has scope FILE
 
 
-@pytest.mark.slow  # four commands on a copy of the project; that each kind of model is found is in test_catalog
+@pytest.mark.slow  # four commands on a copy of the project; test_catalog.py covers the discovery of each kind of model
 def test_a_new_file_is_a_new_table_for_every_command(copy: Path) -> None:
     report = json.loads(tracelake(copy, "ingest", "in", "--json"))
     assert sorted(row["status"] for row in report) == ["ok"] * 5
     computed = ["new_of_traces", "new_of_captures", "new_of_python"]
-    asked = [] if SLOW else computed  # all tables of the copy take their time
+    asked = [] if SLOW else computed  # computing all tables takes long
     written = {row["table"] for row in json.loads(tracelake(copy, "materialize", *asked, "--json"))}
     assert written >= {*computed}
     listed = tracelake(copy, "tables")

@@ -1,5 +1,7 @@
-"""Where DuckDB fails itself on a model (INTERNAL, or FATAL: the database is gone), the model runs again with the optimizer off, and
-`model_failures` says so; only then are traces left out.
+"""Models on which DuckDB itself fails: each runs again with the optimizer off.
+
+DuckDB fails with INTERNAL, or with FATAL, which makes the database unusable. `model_failures` records the second run.
+Traces are excluded only if that run fails, too.
 """
 
 from __future__ import annotations
@@ -31,13 +33,13 @@ FAILURES = "SELECT DISTINCT table_name, model, outcome FROM model_failures ORDER
 class Failing:
     """A connection on which DuckDB fails to create the table `of`: with the optimizer on, or `always`.
 
-    `fatal`: it gives up the database, and nothing works from then on.
+    `fatal`: the failure makes the database unusable, so all later queries fail.
     """
 
     def __init__(self, con: duckdb.DuckDBPyConnection, of: str, always: bool = False, fatal: bool = False) -> None:
         self._con, self._of, self._always, self._fatal = con, of, always, fatal
         self.is_plain, self.is_gone, self.n_failed = False, False, 0
-        con.execute("SET python_scan_all_frames = true")  # functions hand over local arrays, which `execute` is above
+        con.execute("SET python_scan_all_frames = true")  # lets DuckDB see local arrays in frames above `execute`
 
     def execute(self, query: str, *values: Any) -> Any:
         if self.is_gone:
@@ -46,7 +48,7 @@ class Failing:
             self.is_plain = "disable" in query
         creates = any(
             f"{kind} {self._of} AS " in query for kind in ("TABLE", "VIEW")
-        )  # others may read it by that name
+        )  # ignores queries that only read the table
         if creates and (self._always or not self.is_plain):
             self.n_failed += 1
             self.is_gone = self._fatal
@@ -60,7 +62,7 @@ class Failing:
 
 
 def failing(cons: list[Failing], of: str, **how: bool) -> Callable[..., list[ModelRun]]:
-    """`run_models` on such connections, which are added to `cons`."""
+    """Return a `run_models` that runs on such connections and appends them to `cons`."""
 
     def run(con: duckdb.DuckDBPyConnection, *more: Any, **named: Any) -> list[ModelRun]:
         cons.append(Failing(con, of, **how))
@@ -106,7 +108,7 @@ def test_the_model_alone_runs_without_the_optimizer(catalog: Catalog, caplog: py
 
 
 def test_the_optimizer_is_off_for_duckdb(catalog: Catalog) -> None:
-    """The words that switch it off and on are DuckDB's."""
+    """DuckDB understands the statements that switch the optimizer off and on."""
     plans = []
 
     class Seen(Failing):
@@ -128,7 +130,7 @@ def test_one_that_fails_without_the_optimizer_too_raises_the_first_error(catalog
     assert con.n_failed == 2 and not con.is_plain
 
 
-@pytest.mark.slow  # 3 s: one model is above
+@pytest.mark.slow  # 3 s; tests above run a single model
 @pytest.mark.parametrize(
     "fatal", [pytest.param(True, id="fatal"), pytest.param(False, marks=pytest.mark.slow, id="internal")]
 )
@@ -136,7 +138,7 @@ def test_tables_are_whole_and_a_finding_says_so(lake: Lake, monkeypatch: pytest.
     per_trace.materialize(lake, TABLES)
     whole, cons = shown(lake, TABLES), []
     monkeypatch.setattr(per_trace, "run_models", failing(cons, "kernels", fatal=fatal))
-    per_trace.materialize(lake, [*TABLES, "trace_devices"], force=True)  # the last does without kernels
+    per_trace.materialize(lake, [*TABLES, "trace_devices"], force=True)  # the last table does not need kernels
     assert shown(lake, TABLES) == whole
     assert [con.n_failed for con in cons] == ([1, 0] if fatal else [1])
     assert analyst_rows(lake, FAILURES) == [(table, "kernels", "optimizer_off") for table in TABLES]
@@ -151,7 +153,7 @@ def test_tables_are_whole_and_a_finding_says_so(lake: Lake, monkeypatch: pytest.
     assert analyst_rows(lake, FAILURES) == []
 
 
-@pytest.mark.slow  # 2 s: a model that fails is left out in test_run.py, too
+@pytest.mark.slow  # 2 s; test_run.py also excludes a model that fails
 def test_what_fails_always_is_left_out(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     tables, traces = ["temporal_breakdown", "launches"], len(lake.known_traces())
     monkeypatch.setattr(per_trace, "run_models", failing([], "merged_intervals", always=True, fatal=True))
@@ -164,7 +166,7 @@ def test_what_fails_always_is_left_out(lake: Lake, monkeypatch: pytest.MonkeyPat
         assert [said.split(",")[0] for said in caveats(con, tables)] == [f"temporal_breakdown lacks {traces} traces"]
 
 
-@pytest.mark.slow  # tables of traces, which the same runner makes, are above
+@pytest.mark.slow  # tests above compute tables of traces with the same runner
 def test_tables_of_captures_are_whole_too(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = ["captures", "capture_ranks", "collectives"]
     per_capture.materialize_captures(lake, tables)
@@ -175,6 +177,6 @@ def test_tables_of_captures_are_whole_too(lake: Lake, tmp_path: Path, monkeypatc
     assert [con.n_failed for con in cons] == [1, 0]
     query = "SELECT count(*), count(DISTINCT batch_id) FROM model_failures WHERE table_name = 'capture_ranks' AND outcome = 'optimizer_off'"
     assert analyst_rows(lake, f"{query} AND trace_id IS NULL") == [(1, 1)]
-    ingest([write_trace(tmp_path / "more.json", 9)], lake)  # a capture of its own: what was published is added to
+    ingest([write_trace(tmp_path / "more.json", 9)], lake)  # a separate capture, so the published tables are extended
     per_capture.materialize_captures(lake, tables)
     assert analyst_rows(lake, query) == [(2, 2)]

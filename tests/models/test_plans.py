@@ -1,4 +1,4 @@
-"""How DuckDB runs the models: what they cost must grow with the trace, not with its square."""
+"""DuckDB's plans of the models: costs must grow linearly with the trace, not quadratically."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from pipelines.synthetic import CaptureSpec, write_capture
 from tests.effort import first_of
 from tests.harness import call, connect, kernel, op, x
 
-# Every row with every row; the names of a trace, or its devices, with the few rules about them are meant so. Plans are
-# read as JSON: as text, a wide one has "BLOCKWISE_...".
+# Joins that compare every row with every row. MEANT lists models that may have them: they compare the names of a trace,
+# or its devices, with a few rules. Plans are read as JSON, because the text of a wide plan abbreviates "BLOCKWISE_...".
 EVERY_PAIR = ("BLOCKWISE_NL_JOIN", "NESTED_LOOP_JOIN", "PIECEWISE_MERGE_JOIN", "IE_JOIN")
 MEANT = (
     "_compared_work",
@@ -36,13 +36,13 @@ MEANT = (
 )
 REAL = ("single/mi300_rccl_metadata", "single/h100_qwen", "critical_path/cuda_event_sync")
 PATH = ("critical_path", "critical_path_summary", "critical_path_caveats")
-# What a trace may have one of. A join on these alone, and on times beside them, compares every row with every row.
+# Columns of which a trace may have a single value. A join only on these and on times compares every row with every row.
 ONE_EACH = ("trace_id", "trace_profile_id", "pid", "tid", "process_no", "thread_id", "order_thread_id", "device")
 SLACK = 1.3
 
 
 def compared(con: duckdb.DuckDBPyConnection, tables: list[str]) -> list[str]:
-    """Models that compare every row with every row."""
+    """Return the models that compare every row with every row."""
     catalog = load_catalog()
     names = catalog.closure(tables)
     run_models(con, catalog, names)
@@ -53,26 +53,29 @@ def compared(con: duckdb.DuckDBPyConnection, tables: list[str]) -> list[str]:
 
 
 def most_rows(plan: Any) -> int:
-    """The most rows that a part of an analyzed plan passed on."""
+    """Return the maximum number of rows that an operator of an analyzed plan passed on."""
     if isinstance(plan, list):
         return max((most_rows(part) for part in plan), default=0)
     return max(plan.get("operator_cardinality", 0), most_rows(plan.get("children", [])))
 
 
 def parts(plan: Any) -> Iterator[dict[str, Any]]:
-    """The operators of an analyzed plan."""
+    """Yield the operators of an analyzed plan."""
     for operator in plan if isinstance(plan, list) else [plan]:
         yield operator
         yield from parts(operator.get("children", []))
 
 
 def handled(operator: dict[str, Any]) -> int:
-    """The rows that an operator passed on, and the pairs that a join had to compare: DuckDB does not count those that it drops."""
+    """Return the number of rows that an operator passed on, or of pairs that a join compared if that is larger.
+
+    DuckDB does not count the pairs that a join drops.
+    """
     rows, name = operator.get("operator_cardinality", 0), operator.get("operator_name", "")
     conditions = operator.get("extra_info", {}).get("Conditions", [])
     conditions = [conditions] if isinstance(conditions, str) else conditions
     keys = [condition.split(" = ") for condition in conditions if not re.search("[<>]|!=", condition)]
-    # An as-of join sorts both sides and goes through them once.
+    # An as-of join sorts both sides and scans them once.
     compares = name in EVERY_PAIR or (name.endswith("JOIN") and name != "ASOF_JOIN" and len(keys) < len(conditions))
     if not compares or not all(side.strip("-()") in ONE_EACH for key in keys for side in key):
         return rows
@@ -81,7 +84,7 @@ def handled(operator: dict[str, Any]) -> int:
 
 
 def most_handled(events: list[dict[str, Any]], tables: Iterable[str]) -> dict[str, int]:
-    """By model the largest intermediate result, in rows or compared pairs."""
+    """Return the largest intermediate result of each model, in rows or compared pairs."""
     con, trace_id = connect(events)
     request_windows(con, usual_windows(con, [trace_id]))
     catalog = load_catalog()
@@ -93,8 +96,9 @@ def most_handled(events: list[dict[str, Any]], tables: Iterable[str]) -> dict[st
 
 
 def growing(axis: str, n: int, times: int, tables: Iterable[str]) -> dict[str, tuple[int, int]]:
-    """Models whose largest intermediate result grows by more than the trace does; below two rows an event, which any edge table has,
-    nothing counts.
+    """Return the models whose largest intermediate result grows faster than the trace.
+
+    Results below two rows per event do not count, because any table of edges has as many.
     """
     few, many = (list(AXES[axis](k)) for k in (n, times * n))
     large = {name: rows for name, rows in most_handled(many, tables).items() if rows > SLACK * 2 * len(many)}
@@ -117,7 +121,7 @@ def device_syncs(n: int) -> list[dict[str, Any]]:
 
 
 def many() -> dict[str, list[dict[str, Any]]]:
-    """Traces with many of one thing, of which those of `AXES` have few for their size."""
+    """Return traces with many items of one kind, of which the traces of `AXES` have few for their size."""
     nccl = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
     return {
         "streams": [e for i in range(1500) for e in launched(i * 100, 400, i + 1, 7 + i % 300)] + device_syncs(30),
@@ -136,7 +140,7 @@ def many() -> dict[str, list[dict[str, Any]]]:
 
 
 def squares(events: list[dict[str, Any]], tables: list[str]) -> dict[str, int]:
-    """Models in which some part passes on far more rows than the trace has events."""
+    """Return the models with an operator that passes on far more rows than the trace has events."""
     con, trace_id = connect(events)
     request_windows(con, usual_windows(con, [trace_id]))
     catalog = load_catalog()
@@ -162,7 +166,7 @@ def test_no_intermediate_result_grows_faster_than_the_trace(axis: str) -> None:
 
 
 def clocks_disagree(n_kernels: int = 40, n_operators: int = 100) -> list[dict[str, Any]]:
-    """Many operators for each launch, and every third kernel begins before it, by its clock."""
+    """Return many operators for each launch. By its clock, every third kernel begins before its launch."""
     events = []
     for i in range(n_kernels):
         at = i * 1000
@@ -175,9 +179,11 @@ def clocks_disagree(n_kernels: int = 40, n_operators: int = 100) -> list[dict[st
 
 
 def test_no_model_looks_for_the_last_value_among_many_without() -> None:
-    """DuckDB's last_value with IGNORE NULLS steps back row by row to a value. Where a thread has none, its cost is a square (800,000
-    rows: 4.5 s; a running count and a join: 0.2 s). These step back only over work within other work of its stream or its
-    graph, and over nodes of one depth that bound nothing.
+    """DuckDB's last_value with IGNORE NULLS steps back row by row to a value.
+
+    If a thread has no value, the cost is quadratic (800,000 rows: 4.5 s; a running count and a join: 0.2 s). One
+    remaining use steps back only over work within other work of its stream or its graph. The other steps back only over
+    nodes of one depth that bound no other node.
     """
     kept = {"_stack_edges", "_kernel_nodes"}
     texts = {name: re.sub("--.*", "", model.sql).upper() for name, model in load_catalog().models.items()}
@@ -198,9 +204,9 @@ SHAPES = ("clocks disagree", "training", "inference_graph")
 def test_nor_does_any_model_where_host_and_device_have_many_rows(
     tmp_path: Path, shape: str, tables: tuple[str, ...]
 ) -> None:
-    """How DuckDB joins depends on how many rows it expects on each side, and on which values it knows to be there.
+    """DuckDB chooses joins by the expected number of rows on each side, and by the values that it knows to exist.
 
-    Of the models of a path; with all tables it takes 10 s.
+    Without SLOW only the models of a path are checked, because all tables take 10 s.
     """
     con, trace_id = connect(clocks_disagree() if shape == "clocks disagree" else written(shape, tmp_path))
     request_windows(con, [WindowRequest(trace_id), WindowRequest(trace_id, "hta", profile="hta")])

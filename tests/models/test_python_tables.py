@@ -1,4 +1,4 @@
-"""Rows that Python makes go into a declared table as they are: every type, NULL, and any text."""
+"""Rows from Python: a declared table stores them unchanged, with every type, NULL, and any text."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_part_has_at_most_so_many_rows_and_ends_with_a_long_one(
 
 
 def test_neither_pandas_nor_arrow_is_imported() -> None:
-    """Each takes longer to import than most tables take to compute."""
+    """Importing either takes longer than computing most tables."""
     code = (
         "import sys, duckdb\n"
         "from pipelines.models.python_tables import create_table, input_table, insert_columns\n"

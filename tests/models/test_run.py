@@ -1,4 +1,4 @@
-"""Running models in a connection: order, what is dropped, what is there already."""
+"""Running models in a connection: their order, the tables that are dropped, and the tables that already exist."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipelines.models.catalog import Catalog, Model, load_catalog
 from pipelines.models.errors import CatalogError
 from pipelines.models.run import run_models
 
-SEVERAL = "pipelines.fleet.clocks.capture_fits:create_fits"  # makes three tables
+SEVERAL = "pipelines.fleet.clocks.capture_fits:create_fits"  # creates three tables
 A = "-- One row: a.\nSELECT\n    '' AS trace_id,  -- T.\n    n  -- N.\nFROM {}\n"
 
 
@@ -69,7 +69,7 @@ def test_an_empty_field_of_a_rule_is_null_and_quotes_are_an_empty_text(catalog: 
 
 @pytest.fixture
 def diamond(tmp_path: Path) -> Catalog:
-    """`last` reads `one` and `other`, which both read `_private`."""
+    """Return a catalog in which `last` reads `one` and `other`, which both read `_private`."""
     files = {
         "rules/r.csv": "# One row: a rule.\n# n BIGINT: Number.\nn\n0\n1\n2\n",
         "gpu/_private.sql": A.format("r"),
@@ -95,7 +95,10 @@ def test_models_that_run_beside_each_other_make_the_same_tables(diamond: Catalog
 
 @pytest.mark.parametrize("at_once", [1, 2])
 def test_a_part_that_only_selects_is_not_copied(tmp_path: Path, at_once: int) -> None:
-    """It is a view, as the whole is, and as what only it reads; sources stay until the whole was read, and go then."""
+    """The part, the whole, and the models that only the part reads become views.
+
+    Their sources stay until the whole was read.
+    """
     files = {
         "rules/r.csv": "# One row: a rule.\n# n BIGINT: Number.\nn\n0\n1\n2\n",
         "gpu/_source.sql": A.format("(SELECT DISTINCT n FROM r)"),
@@ -136,7 +139,7 @@ def test_a_part_that_only_selects_is_not_copied(tmp_path: Path, at_once: int) ->
 
 
 def test_targets_are_handed_over_once_and_none_is_kept(diamond: Catalog) -> None:
-    """`one` is read by `last` and so a table until then; `last` is read by nobody and never one."""
+    """`last` reads `one`, so `one` is a table until then. No model reads `last`, so `last` never becomes a table."""
     con, written, seen = duckdb.connect(), {}, {}
 
     def write(name: str, rows: str) -> None:
@@ -162,7 +165,10 @@ def test_a_target_that_duckdb_rejects_names_its_file(diamond: Catalog, tmp_path:
 
 
 def test_models_run_beside_each_other(diamond: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of the two waits until the other has begun: one after the other, the first would wait for ever."""
+    """Each of the two models waits until the other has begun.
+
+    If they ran sequentially, the first would wait forever.
+    """
     both, create = threading.Barrier(2, timeout=20), run._create
 
     def waiting(con: duckdb.DuckDBPyConnection, model: Model, called: set[str], how: str) -> None:
@@ -175,7 +181,7 @@ def test_models_run_beside_each_other(diamond: Catalog, monkeypatch: pytest.Monk
 
 
 def test_a_failing_model_ends_what_runs_beside_it(diamond: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What runs beside it is interrupted: it would take an hour."""
+    """The concurrent model, which would take an hour, is interrupted."""
     begun, create = threading.Event(), run._create
 
     def failing(con: duckdb.DuckDBPyConnection, model: Model, called: set[str], how: str) -> None:

@@ -1,4 +1,4 @@
-"""Tables that Python declares: read without running them, with a version that follows from all code they are made by."""
+"""Tables declared in Python: they are read without running the code, and their version depends on all code they use."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_an_import_counts_in_every_kind_of_statement(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_change_of_the_graph_is_a_change_of_the_paths(tmp_path: Path) -> None:
-    """It was left out of a list once."""
+    """An earlier list of the modules did not contain the graph."""
     copy = tmp_path / PACKAGE.name
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
     before = code_versions(copy)

@@ -1,4 +1,4 @@
-"""Values as SQL text come back as they were, and DuckDB needs no pandas for them."""
+"""Values as SQL text: they survive the round trip, and DuckDB needs no pandas for them."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def test_a_nul_does_not_end_the_statement() -> None:
         assert con.execute(f"SELECT {quoted(text)} || 'c'").fetchall() == [(text + "c",)]
 
 
-@pytest.mark.slow  # what a query imports: tests/faces/cli/test_start.py
+@pytest.mark.slow  # tests/faces/cli/test_start.py checks the imports of a query
 def test_publishing_imports_no_pandas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = (
         "import sys; from pathlib import Path; from pipelines.lake import Lake; from tests.lake.world import *\n"
         "lake = Lake(sys.argv[1]); lake.known_traces(); do_publish(lake.root); print('pandas' in sys.modules)"
     )
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # of its own: others let go of what is old
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # other tests delete old entries
     command = [sys.executable, "-c", code, str(tmp_path)]
-    for _ in range(2):  # the first finds out the types of the tables
+    for _ in range(2):  # the first run determines the types of the tables
         done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
     assert done.stdout.split() == ["False"]

@@ -1,4 +1,4 @@
-"""Where a model stands: several statements in a file, topics below a layer, and that sql/ keeps to it."""
+"""The files of models: several statements in a file, topics below a layer, and the rules that sql/ follows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipelines.models.questions import load_questions
 from pipelines.models.run import run_models
 
 MOST_FILES = 16
-"""In one folder: a reader who looks for a file reads their names. The same number as in tests/test_rooms.py."""
+"""Maximum per folder, because a reader scans the names to find a file. The same number as in tests/test_rooms.py."""
 
 SOURCE = "-- One row: a number.\nSELECT\n    v.n  -- The number.\nFROM (VALUES (0), (1), (2)) AS v (n)\n"
 MIDDLE = "-- One row: a number.\n-- Every second one.\nSELECT\n    n  -- The number.\nFROM _source\nWHERE n % 2 = 0\n"
@@ -41,7 +41,7 @@ def catalog_of(folder: Path, files: dict[str, str]) -> Catalog:
 
 
 def test_a_file_of_several_statements_is_as_many_files(tmp_path: Path) -> None:
-    """The same models, but for the place where they stand: texts, and so versions, are each one's own."""
+    """The models are the same except for their location. Each has its own text, and so its own version."""
     apart = {"summary/sums/_source.sql": SOURCE, "summary/_middle.sql": MIDDLE, "summary/last.sql": LAST}
     together = catalog_of(tmp_path / "1", {"summary/sums/deep/last.sql": TEXT})
     alone = catalog_of(tmp_path / "2", apart)
@@ -123,17 +123,17 @@ def test_rules_and_questions_are_found_in_their_topics(tmp_path: Path) -> None:
 
 
 def test_what_is_stored_is_told_by_headers_alone() -> None:
-    """Public tables of SQL that are no views: no private statement, and no question of the same name."""
+    """The headers of the SQL files name every public table that is not a view, no private model, and no question."""
     models = load_catalog().models.values()
     expected = {m.name: m.scope for m in models if m.sql and not m.private and m.scope != LAKE}
     assert {name: scope for name, (scope, _) in stored_tables(SQL_DIR).items()} == expected
 
 
-# What sql/ keeps to.
+# Rules for the folder sql/.
 
 
 def too_full(folder: Path) -> dict[str, int]:
-    """Folders of SQL and rules with too many files, by their path."""
+    """Return the number of files in each folder with too many files of SQL and rules, by its path."""
     files = [path for path in folder.rglob("*.*") if path.suffix in (".sql", ".csv")]
     counts = Counter(path.parent.relative_to(folder).as_posix() for path in files)
     return {name: n for name, n in counts.items() if n > MOST_FILES}
@@ -149,8 +149,10 @@ def test_no_folder_of_sql_has_too_many_files(tmp_path: Path) -> None:
 
 
 def astray(catalog: Catalog) -> dict[str, Path]:
-    """Private models that one other file alone reads, and that file. A function has no file that could hold SQL, a table that is
-    made of parts has none of its own, and parts may stand in any.
+    """Return the private models that only one other file reads, and that file.
+
+    Models read by a function are excluded, because its file cannot contain SQL. So are tables made of parts, which have
+    no file, and parts, which may be in any file.
     """
     homes, wholes = {}, {model.part_of for model in catalog.models.values()}
     for name, model in catalog.models.items():
@@ -176,11 +178,14 @@ def test_questions_run_on_spark_too() -> None:
 
 
 FLOW = ("canonical", "gpu", "sync", "waits", "host", "host_edges", "stack_order", "edges", "longest_paths", "path")
-"""The folders that the critical path goes through, and the Python steps between them."""
+"""The folders of the critical path's models and the Python steps between them, in order."""
 
 
 def test_the_critical_path_flows_one_way() -> None:
-    """From a folder to a later one: nothing crosses back, and no folder waits for a Python step that waits for it."""
+    """Models depend only on the same or an earlier folder.
+
+    No folder waits for a Python step that waits for the folder.
+    """
     catalog, place = load_catalog(), {}
     for name in catalog.closure(["critical_path"]):
         model = catalog.models[name]
@@ -193,7 +198,7 @@ def test_the_critical_path_flows_one_way() -> None:
 
 
 def test_the_critical_path_has_at_most_41_private_models() -> None:
-    """Whoever changes the path reads them. A model with one reader can be a step of its reader instead."""
+    """An author who changes the path must read them. A model with one reader can be a step of its reader instead."""
     catalog = load_catalog()
     models = [catalog.models[name] for name in catalog.closure(["critical_path"]) if name.startswith("_")]
     assert sum(model.kind != "rules" for model in models) <= 41

@@ -1,4 +1,4 @@
-"""The table of thresholds: each is read, says where it comes from, and has a test on both sides of it."""
+"""The table of thresholds: each is used, names its source, and has a test on both sides of it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ TESTS = Path(__file__).parents[1]
 
 
 def keys_of_boundaries(tree: ast.Module) -> Iterator[str]:
-    """The thresholds in BOUNDARIES of a test file: a dict with their names as keys (`name/use`), or several of them."""
+    """Yield the thresholds in BOUNDARIES of a test file.
+
+    BOUNDARIES is a dict with their names as keys (`name/use`), or a tuple of such dicts.
+    """
     values = {
         target.id: node.value
         for node in tree.body

@@ -1,4 +1,4 @@
-"""Schedules and recorders import nothing of ours, so they write their columns down themselves: the lake's SQL agrees."""
+"""Columns of schedules and recorders, which import no other package of ours: their lists must match the lake's SQL."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipelines.record.folder import SCHEMAS
 from pipelines.schedule.measurement.run_tables import TABLES, schema
 
 WRITTEN = {RUN: {table: schema(table) for table in TABLES}, RECORDING: SCHEMAS}
-# Of the recorder's process, to tell whether it still runs when the recording comes in.
+# They identify the recorder's process, so that ingestion can check whether it still runs.
 NOT_STORED = {"recordings": {"recorder_pid", "recorder_start"}}
 
 
@@ -35,7 +35,7 @@ def _columns(written: pa.Schema) -> dict[str, str]:
 
 
 def _staged(table: str) -> dict[str, str]:
-    """The columns that the table's SQL reads; the batch is ingestion's."""
+    """Return the columns that the table's SQL reads, without the batch, which ingestion adds."""
     with duckdb.connect() as con:
         columns = con.execute(f"DESCRIBE {create_staged(con, load_catalog(), table)}").fetchall()
     return {name: kind for name, kind, *_ in columns if name != "batch_id"}

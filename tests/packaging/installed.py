@@ -1,7 +1,7 @@
-"""Environments outside the checkout that have what an install of the wheel brings, and nothing else.
+"""Environments outside the checkout that contain what installing the wheel brings, and nothing else.
 
-The wheel is built and installed by pip; the packages that it requires are linked from the environment of the tests, so
-nothing is downloaded.
+pip builds and installs the wheel. The packages that it requires are linked from the test environment, so nothing is
+downloaded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ _PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
 
 
 def build_wheel(folder: Path) -> Path:
-    """The wheel of the checkout. It is built from a copy: what an earlier build left in build/ would be in it, too."""
+    """Build the wheel from a copy of the checkout.
+
+    In the checkout it would include the files of an earlier build in build/.
+    """
     copy = folder / "source"
     copy.mkdir()
     for name in SOURCES:
@@ -39,7 +42,10 @@ def build_wheel(folder: Path) -> Path:
 
 
 class Environment:
-    """A virtual environment with the wheel and the packages of `requires`; `alone`: not even those of the core."""
+    """A virtual environment with the wheel and the packages that it requires.
+
+    `alone`: link only these requirements, not those of the wheel.
+    """
 
     def __init__(
         self, folder: Path, wheel: Path, extras: Iterable[str] = (), alone: Iterable[str] | None = None
@@ -53,7 +59,7 @@ class Environment:
             self._link(needed)
 
     def run(self, *command: str | Path, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
-        """Run a program of the environment, without the checkout in sight."""
+        """Run a program of the environment without access to the checkout."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "TRACELAKE"))}
         words = [str(self.bin / command[0]), *map(str, command[1:])]
         return subprocess.run(
@@ -69,7 +75,7 @@ class Environment:
 
 
 def _closure(requires: Iterable[str], extras: set[str]) -> Iterator[Distribution]:
-    """The installed distributions that requirements bring, each with what it requires itself."""
+    """Yield the installed distributions that the requirements need, directly and indirectly."""
     todo, seen = [(text, frozenset(extras)) for text in requires], set()
     while todo:
         text, chosen = todo.pop()

@@ -1,4 +1,4 @@
-"""Dockerfile and compose.yaml, as far as that can be told without Docker: paths, users, variables, and commands as they parse."""
+"""Dockerfile and compose.yaml, checked without Docker: paths, users, variables, and whether the commands parse."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WORKSPACE = yaml.safe_load((ROOT / "dagster_project" / "workspace.yaml").read_te
 
 
 def lines(word: str) -> list[str]:
-    """What follows an instruction of the Dockerfile, a line each, with continued lines joined."""
+    """Return the arguments of each such instruction in the Dockerfile, with continued lines joined."""
     return re.findall(rf"^{word} (.*)$", DOCKERFILE.replace("\\\n", " "), re.M)
 
 
@@ -77,7 +77,7 @@ def test_dagsters_settings_differ_in_the_storage_alone() -> None:
 
 
 def test_the_driver_of_postgres_is_the_one_that_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Making the engine imports the driver; nothing is connected to."""
+    """Creating the engine imports the driver without connecting to a server."""
     utils = pytest.importorskip("dagster_postgres.utils", reason="the extra postgres is not installed")
     import sqlalchemy
 
@@ -101,7 +101,7 @@ def test_the_commands_of_the_services_parse() -> None:
         ["python", "-m", "dagster._daemon"],
     ]
     (place,) = lines("COPY dagster_project/workspace.yaml")
-    ours = str(ROOT / "dagster_project" / "workspace.yaml")  # it has to exist to be parsed
+    ours = str(ROOT / "dagster_project" / "workspace.yaml")  # parsing the option requires an existing file
     asked = dagster_webserver.make_context("guard", [ours if w == place else w for w in web["command"]]).params
     assert (asked["host"], asked["port"]) == ("0.0.0.0", 3000)
     group = create_dagster_daemon_cli()
@@ -115,7 +115,7 @@ def test_the_commands_of_the_services_parse() -> None:
 
 
 def test_one_code_server_loads_the_definitions_for_both() -> None:
-    """Under the name that the location had when each loaded them itself, and it listens where they look for it."""
+    """The code server keeps the location name that both services used before, and listens where they connect."""
     pytest.importorskip("dagster", reason="the extra dagster is not installed")
     from dagster._cli.api import grpc_command
 

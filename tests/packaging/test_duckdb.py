@@ -1,4 +1,4 @@
-"""The project on another DuckDB than it allows: nothing depends on what a version guesses, and what would be wrong is refused."""
+"""The project on other DuckDB versions: no query depends on a version's guesses, and what would fail is refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NUMBER = re.compile(r"-?\d+(?:\.\d+)?|true|false")
 
 
 def calls(text: str) -> list[str]:
-    """What stands within the brackets of each call that reads JSON or CSV."""
+    """Return the arguments of each call that reads JSON or CSV."""
     texts = []
     for call in CALL.finditer(text):
         depth, at = 1, call.end()
@@ -78,7 +78,7 @@ def test_files_can_be_read_by_older_versions(tmp_path: Path) -> None:
         ((tags,),) = con.execute(
             "SELECT tags['storage_version'] FROM duckdb_databases() WHERE database_name = 'a'"
         ).fetchall()
-    assert tags.startswith("v1.0.0"), tags  # DuckDB 2 says v2.0.0+ of its own
+    assert tags.startswith("v1.0.0"), tags  # DuckDB 2 would write v2.0.0+
 
 
 def test_the_error_names_the_bound_of_the_project() -> None:
@@ -133,6 +133,6 @@ def test_all_slow_tests_have_those_on_duckdb_2_and_on_ducklake_and_a_share_has_n
 
 
 def test_this_environment_has_the_duckdb_that_it_is_for() -> None:
-    """`make test-duckdb2` is of no use where the other environment's DuckDB is found first."""
+    """`make test-duckdb2` is useless if Python finds the other environment's DuckDB first."""
     if ".venv-duckdb2" in duckdb.__file__:
         assert duckdb.__version__.startswith("2.")

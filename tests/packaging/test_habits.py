@@ -1,4 +1,4 @@
-"""What is written down twice says the same: versions, extras, CI, pages, templates."""
+"""Duplicated facts that must agree: versions, extras, CI, pages, templates."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_workflow_runs_what_ci_runs() -> None:
     assert os.access(ROOT / ".ci" / "run", os.X_OK) and text(".ci/run").splitlines()[-1].startswith("make test")
     assert "pull_request" in WORKFLOW[True] and WORKFLOW["permissions"] == {
         "contents": "read"
-    }  # YAML reads `on` as true
+    }  # YAML parses the key `on` as true
 
 
 @pytest.mark.parametrize(

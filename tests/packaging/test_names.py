@@ -1,4 +1,4 @@
-"""`import tracelake` hands on the objects of `pipelines`, loads nothing twice, and nothing that is not asked for."""
+"""`import tracelake` re-exports the objects of `pipelines`, loads no module twice, and loads only what is used."""
 
 from __future__ import annotations
 

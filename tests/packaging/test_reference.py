@@ -19,7 +19,7 @@ def page() -> str:
 
 
 def test_links_of_other_pages_lead_to_a_table(page: str) -> None:
-    """In the repository tables.md is ten lines; `make docs` replaces it by the page with the anchors."""
+    """In the repository tables.md has ten lines. `make docs` replaces it with the page that has the anchors."""
     titles = set(re.findall(r"^### (\w+)$", page, re.M))
     pages = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md")}
     links = {name: set(re.findall(r"\]\(tables\.md#(\w+)\)", text)) for name, text in pages.items()}

@@ -1,4 +1,4 @@
-"""docs/sources.md: it explains every requirement code that the project mentions, and no others."""
+"""docs/sources.md: it explains every requirement code that the project mentions, and no other code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LISTED = re.compile(r"\b(trap|case)s? ((?:[TS]\d+)(?:(?:, | and )[TS]\d+)*)")
 
 
 def codes(text: str) -> Iterator[str]:
-    """The codes in a text: `SWP-9 to SWP-11` is three, and so is `traps T2, T3 and T5`."""
+    """Yield the codes in a text: `SWP-9 to SWP-11` has three, and so does `traps T2, T3 and T5`."""
     for prefix, first, last in _CODE.findall(text):
         yield from (f"{prefix}-{n}" for n in range(int(first), int(last or first) + 1))
     for kind, names in _LISTED.findall(text):

@@ -1,4 +1,4 @@
-"""An installed wheel is tracelake: what is in it, what the core does, and which extra is asked for."""
+"""An installed wheel: what it contains, what the core can do, and which extra a message names."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def core(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a trace, `rank0.json`."""
+    """Return a folder with a trace, `rank0.json`."""
     made = tmp_path_factory.mktemp("traces")
     capture = write_capture(CaptureSpec(ranks=1, steps=2, seed=3), made / "capture")
     shutil.copy(capture.ranks[0].path, made / "rank0.json")
@@ -50,7 +50,7 @@ def test_all_files_are_in_the_wheel_and_under_names_of_ours(wheel: Path) -> None
 
 
 def test_a_wheel_is_built_with_its_build_requirements_alone(tmp_path: Path) -> None:
-    """pip builds it in an environment of its own; here the other packages are hidden."""
+    """pip builds the wheel in an isolated environment. This test hides the other packages instead."""
     program = (
         "import sys; sys.modules.update(dict.fromkeys(('duckdb', 'pyarrow', 'numpy', 'networkx', 'typer', 'rich')));"
         "from pipelines.models.catalog import load_catalog; from pipelines.models.sources import code_versions;"

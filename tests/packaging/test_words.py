@@ -1,4 +1,4 @@
-"""Names and docstrings of the code: bindings are named after their content, and files that docstrings name exist."""
+"""Names and docstrings of the code: bindings are named after their content, and files named in docstrings exist."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ found one at told place given known said shown there asked kept whole rest left 
 says meant taken seen whose what others
 """
 GENERIC = frozenset(_GENERIC.split())
-"""Names that say where a value came from, or nothing, and not what it is."""
+"""Names that describe where a value came from, or nothing at all, but not what the value is."""
 PERCENT = 2
 FORBIDDEN = re.compile(r"_*(\w+_)?(found|told|given)|_*one", re.I)
 _PERHAPS = re.compile(r"(found|told|given|\b_*one) *([=:,()]|in\b)", re.I)
-"""The house's rule for names in all code, tests too: say what a thing is."""
+"""A filter that avoids parsing every file. All code, including the tests, must name values after their content."""
 
 
 def sources() -> Iterator[Path]:
@@ -30,7 +30,7 @@ def sources() -> Iterator[Path]:
 
 
 def bindings(tree: ast.AST) -> Iterator[str]:
-    """The names of variables, parameters and exceptions."""
+    """Yield the names of variables, parameters and exceptions."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
@@ -41,7 +41,7 @@ def bindings(tree: ast.AST) -> Iterator[str]:
 
 
 def definitions(tree: ast.AST) -> Iterator[str]:
-    """The names of functions, classes and attributes."""
+    """Yield the names of functions, classes and attributes, except tests."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not node.name.startswith(
             "test_"
@@ -53,7 +53,7 @@ def definitions(tree: ast.AST) -> Iterator[str]:
 
 @cache
 def parsed() -> tuple[Counter[str], list[tuple[Path, str]]]:
-    """The names of all bindings, and the docstrings of each file: the code is parsed once for both."""
+    """Return the names of all bindings and the docstrings of each file, which are parsed only once for both."""
     names: Counter[str] = Counter()
     docstrings = []
     for path in sources():
@@ -87,7 +87,7 @@ def test_no_name_is_found_told_given_or_one() -> None:
 
 
 ELSEWHERE = re.compile(
-    r"(roles|prices|causes|op_formulas)\.csv"  # of users, in a lake
+    r"(roles|prices|causes|op_formulas)\.csv"  # written by users in a lake
     r"|torch/.*|fused_moe\.py|Backend\.sql|(.*/)?rocpd_tables\.sql|tests/test_sync_table_resolution\.py"  # of other projects
     r"|train\.py|1234_\w+\.csv|sql/ingest/_my_events\.sql"  # examples
 )
@@ -95,7 +95,10 @@ ELSEWHERE = re.compile(
 
 @cache
 def files() -> frozenset[str]:
-    """The paths of all files, from the root and every folder below it: `why.py`, `faces/why.py`, `pipelines/faces/why.py`."""
+    """Return the paths of all files, relative to the root and to every folder below it.
+
+    For example `why.py`, `faces/why.py` and `pipelines/faces/why.py`.
+    """
     folders = (*CODE, "sql", "tests", "docs", "bench", "tracelake", "demo")
     paths = [path.relative_to(ROOT).parts for folder in folders for path in (ROOT / folder).rglob("*.*")]
     paths += [(path.name,) for path in ROOT.iterdir()]

@@ -1,4 +1,7 @@
-"""What tracelake drew is no profiler's trace: ingestion refuses it with the reason. A slice is named as one, and is of no job."""
+"""Drawings of tracelake are not traces of a profiler, so ingestion rejects them with the reason.
+
+A slice is reported as a slice, and belongs to no job.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from tests.effort import first_of
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Traces of two ranks of a job in `in`, a lake with them in `lake`, and a slice of rank 0."""
+    """Write traces of two ranks of a job in `in`, a lake with them in `lake`, and a slice of rank 0."""
     folder = tmp_path_factory.mktemp("drawn")
     write_capture(CaptureSpec(ranks=2, steps=3, seed=2), folder / "in")
     run("ingest", folder / "in", "--lake", folder / "lake", "--job", "llm")
@@ -31,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def trace(folder: Path) -> str:
-    """The id of the trace of rank 0."""
+    """Return the id of the trace of rank 0."""
     with duckdb.connect(str(folder / "lake" / ANALYST), read_only=True) as con:
         ((trace,),) = con.execute("SELECT trace_id FROM traces WHERE rank = 0").fetchall()
     return trace
@@ -49,7 +52,7 @@ def marked(path: Path) -> dict:
 
 
 def drawn(kind: str, folder: Path, target: Path) -> Path:
-    """The file that this command draws into `target`, of rank 0 or of both ranks."""
+    """Draw into `target` with this command, from rank 0 or from both ranks, and return the file."""
     (first,) = (path for path in (folder / "in").iterdir() if path.name.startswith("rank0"))
     words = {
         "timeline": [folder / "in", "--out", target / "timeline.json.gz"],
@@ -78,7 +81,7 @@ def test_a_slice_is_a_slice_of_its_trace_and_no_capture_of_the_job(folder: Path,
     sliced = folder / "slice.json"
     assert marked(sliced)["drawing"] == "slice" and trace in marked(sliced)["of"]
     lake = Lake(folder / "lake")
-    beside = tmp_path / "in" / "rank1.json"  # as a copy in the folder of the job would be called
+    beside = tmp_path / "in" / "rank1.json"  # named as a copy in the job's folder would be
     beside.parent.mkdir()
     beside.write_bytes(sliced.read_bytes())
     rows = ingest([*(folder / "in").glob("*.json.gz"), beside], lake, job="llm").rows

@@ -28,7 +28,7 @@ def foreign(events: list[Event], folder: Path, *, lean: bool = False) -> dict[st
 
 
 def rank(pid: Any, first: int, n: int) -> list[Event]:
-    """A process with so many launches, numbered from `first` on."""
+    """Return a process with `n` launches, numbered from `first` on."""
     launches = [{**call("cudaLaunchKernel", 10 * i, 5, first + i), "pid": pid} for i in range(n)]
     name = {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": "python"}}
     return [name, *launches, *(kernel("k", 10 * i + 6, 3, first + i) for i in range(n))]
@@ -61,7 +61,7 @@ def test_merged_files_are_named(lean: bool, tmp_path: Path) -> None:
         "calls of 2 processes have 30 correlation ids in common, as where traces of several ranks were merged into one "
         f"file: calls have the GPU work of other ranks, and {remedy}"
     )
-    # TraceFusion moves the ids apart, and writes the rank to each event.
+    # TraceFusion makes the ids distinct, and writes the rank into each event.
     fused = [*rank(100, 1, 3), *rank(10100, 1001, 3)]
     for event in fused:
         event["args"]["rank"] = int(event["pid"] == 10100)
@@ -71,7 +71,7 @@ def test_merged_files_are_named(lean: bool, tmp_path: Path) -> None:
 
 
 def test_two_processes_of_one_rank_are_not_merged(tmp_path: Path) -> None:
-    """A data loader's process that asks for its devices has a few ids of the main process."""
+    """A data loader's process that queries its devices shares a few ids with the main process."""
     assert foreign([*rank(100, 1, 50), *rank(200, 1, 5)], tmp_path) == {}
     stated = [*rank(100, 1, 5), *rank(200, 1001, 5)]
     for event in stated:

@@ -1,4 +1,4 @@
-"""Rows of GPU work that cannot be true: a profile twice in a file, lengths of 0, overlaps on a stream."""
+"""GPU rows that cannot be real: a profile written twice, zero-length work, overlaps on a stream."""
 
 from __future__ import annotations
 

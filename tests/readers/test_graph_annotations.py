@@ -1,4 +1,4 @@
-"""PyTorch's annotation files: names as PyTorch itself puts them into a trace, and files that are none."""
+"""PyTorch's annotation files: names as PyTorch itself writes them into a trace, and files of other kinds."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_names_of_a_pickle(tmp_path: Path, protocol: int) -> None:
 
 
 def test_a_dict_for_each_node_and_json(tmp_path: Path) -> None:
-    """As later versions keep them, and with texts for keys."""
+    """Later versions store a dict for each node, and JSON has texts as keys."""
     later = {node: entries[0] for node, entries in ANNOTATIONS.items()}
     expected = {
         node: name
@@ -60,7 +60,7 @@ def test_names_are_what_pytorch_writes_into_the_trace(tmp_path: Path) -> None:
     events = replay("abcdef", 0, 1, nodes=range(6))
     annotate({"traceEvents": events}, ANNOTATIONS)
     args = [event["args"] for event in events if event["cat"] == "kernel"]
-    # graph_kernels takes the name from these arguments, in this order.
+    # graph_kernels reads the name from these arguments, in this order.
     theirs = [arg.get("name") or arg.get("str") or arg.get("annotation") for arg in args]
     ours = read_annotations(written(tmp_path, pickle.dumps(ANNOTATIONS)))
     assert theirs == [ours.get(node) for node in ANNOTATIONS]
@@ -98,7 +98,7 @@ def test_what_is_not_annotations_is_refused(tmp_path: Path, why: str, capfd: pyt
 @settings(max_examples=examples(400), deadline=None)
 @given(st.binary(max_size=60), st.integers(0, 200), st.integers(0, 255))
 def test_no_bytes_break_it(tmp_path_factory: pytest.TempPathFactory, noise: bytes, place: int, byte: int) -> None:
-    """Anything, and a genuine file with a byte changed: names, or the error that says what to do."""
+    """Random bytes, and a real file with a changed byte, give names or an error with a remedy."""
     folder = tmp_path_factory.mktemp("noise")
     genuine = bytearray(pickle.dumps(ANNOTATIONS))
     genuine[place % len(genuine)] = byte
@@ -111,7 +111,10 @@ def test_no_bytes_break_it(tmp_path_factory: pytest.TempPathFactory, noise: byte
 
 
 def test_the_file_beside_a_trace(tmp_path: Path) -> None:
-    """In its folder, then one up; of its rank, which may only be in the name; not another rank's, nor another suffix."""
+    """The file is searched in the trace's folder, then one folder up.
+
+    It must have the trace's rank, which may be only in the trace's name, and a known suffix.
+    """
     steps = tmp_path / "traces" / "step_14"
     steps.mkdir(parents=True)
     trace = steps / "000001.abc.pt.trace.json.gz"

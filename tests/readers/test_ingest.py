@@ -1,4 +1,4 @@
-"""Files, folders and globs → the lake: what is tried, what each becomes, what a second time changes."""
+"""Files, folders and globs → the lake: which files are read, the result of each, and the effect of a second run."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_every_file_of_a_folder_is_named_but_hidden_ones(tmp_path: Path) -> None
     paths = [str(path.relative_to(tmp_path)) for path in expand([tmp_path])]
     assert paths == ["a/1.json.gz", "a/notes.txt", "b.json"]
     assert [path.name for path in expand([str(tmp_path / "*/*.gz"), tmp_path / "a/1.json.gz"])] == ["1.json.gz"]
-    assert expand([tmp_path / "no*"]) == [tmp_path / "no*"]  # tried, so that it is named and rejected
+    assert expand([tmp_path / "no*"]) == [tmp_path / "no*"]  # the path is tried, so that it is named and rejected
 
 
 def test_what_becomes_of_each_file(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_child_process_knows_relative_paths_and_reports_each_file(
 def test_a_wrong_setting_is_no_fault_of_the_file_in_a_child_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The child is this process, which saves a second."""
+    """The child's code runs in this process, which saves a second."""
 
     def run(command: list[str], input: bytes, **_: object) -> subprocess.CompletedProcess[bytes]:
         monkeypatch.setattr(sys, "argv", command[command.index("-m") + 1 :])
@@ -187,9 +187,9 @@ NAMES = {
     "trace_rank-3.json": 3,
     "worker7.pt.trace.json.gz": 7,
     "node2.rank5.json": 5,
-    "job-worker-3_rank27.json": 27,  # the pod's number is that of a host
+    "job-worker-3_rank27.json": 27,  # the pod's number identifies a host
     "a100_rank0_of_16.json.gz": 0,
-    # The rank in a node or in a dimension of the mesh is not that in the job.
+    # The rank within a node or a dimension of the mesh is not the rank in the job.
     "node1_local_rank3_rank11.json.gz": 11,
     "localRank0_global_rank8.pt.trace.json.gz": 8,
     "host2_dp_rank0_tp_rank3_rank27.json": 27,
@@ -200,7 +200,7 @@ NAMES = {
     "tp_rank3.json": None,
     "3.json.gz": 3,
     "libkineto_activities_1074.json": None,  # a process id
-    "host_44237.1698957662168769395.pt.trace.json": None,  # process id and time
+    "host_44237.1698957662168769395.pt.trace.json": None,  # a process id and a time
     "h100_qwen.json.gz": None,
 }
 
@@ -236,10 +236,10 @@ def test_the_job_of_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("TRACELAKE_INBOX", str(tmp_path / "in"))
     assert job("in/llama/run3/rank0.json") == job("in/llama/rank0.json") == "llama"
     assert job("in/rank0.json") is None and job("inner/llama/rank0.json") is None
-    assert job("in/llama/rank0.json", "told") == "told"  # the trace knows better than where it was put
+    assert job("in/llama/rank0.json", "told") == "told"  # the trace's job takes precedence over its folder
     monkeypatch.setenv("TRACELAKE_JOB_PATTERN", r"/job-([a-z]+)/")
     assert job("in/x/job-llama/rank0.json") == "llama"
-    assert job("in/x/job-llama/rank0.json", "told") == "llama"  # who sets a pattern means it
+    assert job("in/x/job-llama/rank0.json", "told") == "llama"  # an explicit pattern takes precedence over the trace
     assert job("in/x/job-llama/rank0.json", "told", "given") == "given"
     assert job("in/x/none/rank0.json", "told") == "told" and job("in/x/none/rank0.json") == "x"
     for wrong, why in (("(", "is not a regular expression"), ("llama", "put parentheses around the job")):

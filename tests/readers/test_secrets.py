@@ -1,4 +1,7 @@
-"""Twelve secrets in the metadata, environment and arguments of a trace: none is in the lake, nor on any face."""
+"""Twelve secrets in the metadata, environment and arguments of a trace.
+
+Neither the lake nor any output contains them.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +75,7 @@ HARMLESS: list[dict[str, Any]] = [
     {"num_tokens": 128, "prompt_tokens": "128", "tokenizer": "Qwen/Qwen2-7B", "Input keys": ["f1", "f2"]},
     {"kernel_file": "/tmp/monkey/keys.py", "url": "https://host/a@b", "stack": "sorted(keys)", "Input Dims": [[1, 2]]},
 ]
-# Names that say what was done.
+# Names that describe an operation and contain no secret.
 HARMLESS_NAMES = ("prefill num_tokens=8k", "void gemm<key=Half, token=bf16>(int)")
 
 
@@ -102,7 +105,7 @@ def written(folder: Path) -> Path:
 
 
 def stored(root: Path) -> str:
-    """Every text of every Parquet file of a lake, and of its analysts' file."""
+    """Return every text of every Parquet file of a lake, and of its analysts' file."""
     rows = []
     with duckdb.connect() as con:
         for file in sorted(root.glob("*/day=*/*.parquet")):
@@ -119,7 +122,7 @@ def stored(root: Path) -> str:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files with the secrets in `in`, and a lake with them in `lake`."""
+    """Write files with the secrets in `in`, and a lake with them in `lake`."""
     folder = tmp_path_factory.mktemp("secrets")
     lake, path = Lake(folder / "lake"), written(folder / "in")
     assert [row.status for row in ingest([path.parent], lake).rows] == ["ok"] * 3
@@ -229,7 +232,7 @@ EACH = {
             f"GR1348941{_LETTERS[:20]}",
             f"AKCp8{_LETTERS[:12]}",
             "0123456789abcdef0123456789abcdef-us12",
-            # Of the tests of detect-secrets, or made as its detectors ask.
+            # From the tests of detect-secrets, or made for its detectors.
             "MTk4NjIyNDgzNDcxOTI1MjQ4.Cl2FMQ.ZnCjm1XVW7vRze4b7Cq4se7kKWs",
             "Nzk5MjgxNDk0NDc2NDU1OTg3.YABS5g.2lmzECVlZv3vv6miVnUaKPQi2wI",
             f"https://api.softlayer.com/soap/v3.1/{'0123456789abcdef' * 4}",
@@ -299,7 +302,7 @@ def test_a_file_of_one_event_is_looked_at(tmp_path: Path, name: str) -> None:
     event = json.dumps(x("cpu_op", "NAME", 1, 1)).replace("NAME", name)
     process = json.dumps({"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "NAME"}}).replace("NAME", name)
     path.write_text(f'{{"traceEvents": [{event}, {process}]}}')
-    for lean in (False, True):  # without a lake, few arguments are read
+    for lean in (False, True):  # if the trace is read without a lake, few arguments are read
         con = memory()
         load_trace(con, path, lean=lean)
         rows = con.execute("SELECT name, args FROM events").fetchall()
@@ -328,7 +331,7 @@ def test_what_is_no_secret_stays() -> None:
     assert masked_in_sql(texts) == texts
 
 
-@pytest.mark.slow  # no lake of now needs it; what is found is what is masked, above
+@pytest.mark.slow  # no current lake needs it; tests above check the detection
 def test_a_lake_of_an_older_version_is_found_and_mended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake, path = Lake(tmp_path / "lake"), written(tmp_path / "in")
     for module in (reader, events_by_sql):
@@ -357,7 +360,7 @@ def test_a_lake_of_an_older_version_is_found_and_mended(tmp_path: Path, monkeypa
 
 
 def unmasked(lake: Lake, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ingest a trace with a secret in a kernel's and an annotation's name, as an older version did."""
+    """Ingest a trace with a secret in the names of a kernel and an annotation, as an older version did."""
     name = f"HF_TOKEN={SECRETS[0]}"
     events = [x("user_annotation", name, 0, 400), call("cudaLaunchKernel", 10, 5, 1), kernel(name, 20, 300, 1)]
     folder.mkdir()
@@ -391,7 +394,7 @@ def test_tables_that_were_computed_from_a_secret_are_computed_again(
     assert not overlay.exists()
 
 
-@pytest.mark.slow  # 6 s; a table of traces is above
+@pytest.mark.slow  # 6 s; a test above covers a table of traces
 @pytest.mark.parametrize("is_digest", [False, True])
 def test_tables_of_captures_and_digests_keep_no_secret(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_digest: bool
@@ -446,7 +449,7 @@ def test_a_dump_s_own_path_stays_as_it_is() -> None:
 
 
 def test_what_findings_and_reasons_quote_is_looked_at(tmp_path: Path) -> None:
-    """The place of a finding is a key of the file; the reason of a rejection, a line of it."""
+    """The place in a finding is a key of the file, and the reason of a rejection quotes a line of it."""
     events = json.dumps([x("cpu_op", "a", 1, 1)])
     (tmp_path / "a.json").write_text(f'{{"A_TOKEN=abcdef": 1, "A_TOKEN=abcdef": 2, "traceEvents": {events}}}')
     names = "Dispatch_Id,Kernel_Name,Counter_Name,Counter_Value"
@@ -460,7 +463,7 @@ def test_what_findings_and_reasons_quote_is_looked_at(tmp_path: Path) -> None:
 
 
 def test_what_a_recorded_command_assigns_is_masked() -> None:
-    """In a name, `tokens=8k` says what was done; on a command line, `wandb.api_key=…` is a key."""
+    """In a name, `tokens=8k` describes an operation. On a command line, `wandb.api_key=…` is a key."""
     with duckdb.connect() as con:
         reading = Reading(con, load_catalog(), "recording", {}, None)
         reading.add_rows("recordings", [{"recording_id": "r", "command": "train.py wandb.api_key=abcdef lr=0.1"}])

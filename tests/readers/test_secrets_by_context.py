@@ -1,4 +1,4 @@
-"""What counts as a secret depends on where it stands: in a name, in arguments, between quotation marks, beside a word."""
+"""Detection of secrets by context: in a name, in arguments, between quotation marks, next to a word."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipelines.models.sqltext import quoted
 from pipelines.readers.secrets import MASK, masked, masked_text
 
 SECRET = "S3cr3tVal"
-# With the secret; the mask is where it is.
+# Texts with the secret, which the mask must replace.
 NAMES = (
     *(f"{option}={SECRET}" for option in ("train.py --hf_token", "python train.py --password", "--api-key")),
     *(f"GET https://h/x?{name}={SECRET}" for name in ("api_key", "access_token", "token")),
@@ -37,7 +37,7 @@ ARGS = (
     f"curl -s -uuser:{SECRET} https://h",
     f'["curl", "-uuser:{SECRET}"]',
 )
-# What stands where the mask is.
+# Texts with a placeholder, and the secret that the mask must replace.
 VALUES = {
     'SSH_PASSPHRASE="{}" x': "correct horse battery staple",
     '{{"cmd": "SSH_PASSPHRASE=\\"{}\\" x"}}': "correct horse battery staple",
@@ -69,7 +69,7 @@ NAMES_THAT_STAY = (
     *("sort-by-key pairs", "prefill-tokens decode", "void gemm<key=Half, token=bf16>(int)"),
     *("hf_BartForConditionalGeneration", "AKCustomAllReduce", "sk-128x128x64-warpspec"),
     *("forward_pass=1a", "db_passes=2x", "basic_authors=a", "epilogue_pass: fused", "PGPASSFILE=/home/me/.pgpass"),
-    # Almost a token: of a bot, of Discord and of Twilio.
+    # Texts similar to tokens of a bot, of Discord and of Twilio.
     *("Cijk_Ailk_Bljk_BBS_BH_SK3_MT256x256x64_MI16x16x1", f"{'0123456789abcdef' * 2}", f"SK{'0123456789ABCDEF' * 2}"),
     *(f"SK{'0123456789abcdef' * 2}0", "1700000000:ncclDevKernel_AllReduce_Sum_f32_RING_", "12345678:AA_short"),
     "MultiheadLatentAttention.q_proj.forward_with_cache_and_mask",
@@ -93,7 +93,7 @@ ARGS_THAT_STAY = (
     {"token": 5, "key": 7, "secrets": 3, "password_length": 12, "password": None, "x": "--secrets 5 --max-key 3"},
     {"url": "https://host:80/a@b", "mail": "https://host/x:y@z", "git": "ssh://git@host:22"},
     {"forward_pass": "a", "fusion_pass": "b", "is_auth": "c", "author": "d", "pg_name": "default_pg", "compass": "n"},
-    # A mark that closes a text opens no value.
+    # A quotation mark that closes a text does not open a value.
     {"a": "x --password ", "b": 5},
     {"a": "PASSWORD=", "b": "c"},
     {"a": "x --token ", "b": "cc"},
@@ -103,7 +103,7 @@ CHANGED = [
     *((text, text.replace(SECRET, MASK), True) for text in NAMES),
     *((text, text.replace(SECRET, MASK), False) for text in (*NAMES, *ARGS)),
     *((text.format(value), text.format(MASK), False) for text, value in VALUES.items()),
-    # JSON stays JSON.
+    # Masked JSON remains valid JSON.
     *(
         (json.dumps({"a": value, "n": 1}), json.dumps({"a": mask, "n": 1}), is_name)
         for value, mask in (

@@ -1,4 +1,4 @@
-"""What a recorder costs, as the command measures it."""
+"""The cost of a recorder, as the command measures it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_one_pair_has_no_quartiles(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_the_smallest_measurement(options: list[str], what: str, capsys: pytest.CaptureFixture[str]) -> None:
-    threads = str(torch.get_num_threads())  # which main sets for the whole process
+    threads = str(torch.get_num_threads())  # main sets the number for the whole process
     main(["--pairs", "2", "--steps", "1", "--device", "cpu", "--threads", threads, *options])
     printed = capsys.readouterr().out
     assert "2 pairs of blocks of 1 steps" in printed and what in printed and "overhead: " in printed

@@ -1,4 +1,4 @@
-"""Counters: files of /proc as they are written down in proc(5), a busy process and a sleeping one, a made NVML."""
+"""Counters: files of /proc as proc(5) documents them, a busy process and a sleeping one, a fake NVML."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def test_stat_counts_fields_from_the_last_bracket() -> None:
-    fields = [str(number) for number in range(4, 53)]  # proc(5) numbers them from 1; 3 is the state
+    fields = [str(number) for number in range(4, 53)]  # proc(5) numbers the fields from 1; 3 is the state
     stat = parse_stat(f"77 (a) b (c)) R {' '.join(fields)}\n")
     assert stat == {
         "state": "R",
@@ -59,7 +59,7 @@ def test_what_may_not_be_read_is_none(tmp_path: Path) -> None:
     (folder := tmp_path / "5").mkdir()
     for name in ("stat", "statm", "status"):
         (folder / name).write_bytes(Path(f"/proc/self/{name}").read_bytes())
-    counters = read_proc(5, tmp_path)  # no file io: as for a zombie
+    counters = read_proc(5, tmp_path)  # the file io is missing, as for a zombie
     assert counters["io_read_bytes"] is None and counters["n_threads"] >= 1
 
 
@@ -73,7 +73,7 @@ def test_this_process_s_own_counters() -> None:
     assert 0 < counters["rss_bytes"] <= after.ru_maxrss * 1024 * 1.1
 
 
-@pytest.mark.slow  # 2 s: this process's own counters are above
+@pytest.mark.slow  # 2 s; the test above reads this process's own counters
 def test_a_busy_and_a_sleeping_process_differ(tmp_path: Path) -> None:
     work = "import time; t = time.process_time()\nwhile time.process_time() - t < 0.5: pass"
     for name, code in (("busy", work), ("idle", "import time; time.sleep(0.5)")):
@@ -103,7 +103,7 @@ def test_the_cost_is_said_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_stopping_again_gives_the_same_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the end of the `with` block does; NVML refuses to be shut down twice."""
+    """The end of the `with` block stops the sampler again. NVML refuses a second shutdown."""
     shut_down: list[int] = []
     nvml = Nvml(nvmlInit=lambda: None, nvmlShutdown=lambda: shut_down.append(1), nvmlDeviceGetCount=lambda: 2)
     nvml.nvmlDeviceGetHandleByIndex = lambda index: index
@@ -164,7 +164,7 @@ def test_the_command_s_exit_status_is_passed_on(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, ["wait"]), (signal.SIGTERM, ["terminate", "wait"])])
 def test_ctrl_c_leaves_the_command_to_save_its_work(number: signal.Signals, expected: list[str]) -> None:
-    """It has received Ctrl-C from the terminal, too."""
+    """The terminal sends Ctrl-C to the command, too."""
     calls: list[str] = []
 
     class Command:
@@ -251,7 +251,7 @@ def test_an_error_while_sampling_leaves_the_command_running(tmp_path: Path, monk
 
 
 def test_bytes_that_are_not_utf8_are_recorded_as_escapes(tmp_path: Path) -> None:
-    """Of a command's arguments, and in a row, whose neighbours are kept."""
+    """A command's arguments and a row have such bytes. The row's neighbours are kept."""
     assert main(["--out", str(tmp_path), "--", sys.executable, "-c", "raise SystemExit(7)", "x\udce9"]) == 7
     assert table(tmp_path, "recordings")[0]["command"].endswith("x\\udce9'")
     recording = Recording(tmp_path / "rows", "stacks", None, os.getpid(), None)
@@ -261,7 +261,7 @@ def test_bytes_that_are_not_utf8_are_recorded_as_escapes(tmp_path: Path) -> None
 
 
 class Nvml(SimpleNamespace):
-    """Two GPUs: the second tells its clock only."""
+    """Two GPUs, of which the second reports only its clock."""
 
     class NVMLError(Exception):
         pass

@@ -1,5 +1,7 @@
-"""Counters of the CPU by span. Machines without them (most virtual ones) have events that the kernel counts by itself: those
-stand in for the hardware's, and go through the same system call.
+"""CPU counters by span.
+
+Most virtual machines have no hardware counters. Software events of the kernel replace them here, through the same
+system call.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ PAGES = 300
 
 
 def touch() -> None:
-    """Write to pages that the process does not have yet."""
+    """Write to pages that the process has not used yet."""
     with mmap.mmap(-1, PAGES * mmap.PAGESIZE) as memory:
         for page in range(PAGES):
             memory[page * mmap.PAGESIZE] = 1
@@ -138,4 +140,4 @@ def test_the_files_of_a_thread_are_closed_when_it_ends(counters: ThreadCounters)
         thread.start()
         thread.join()
     assert len(os.listdir("/proc/self/fd")) <= before + 2
-    assert counters.read() is not None  # those of this thread are open
+    assert counters.read() is not None  # the counters of this thread are open

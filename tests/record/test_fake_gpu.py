@@ -1,4 +1,4 @@
-"""Lines of the recorders that run on CUDA only, on a fake GPU."""
+"""The code of the recorders that runs only on CUDA, on a fake GPU."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_step_takes_the_time_of_its_stream_and_no_step_waits(gpu: FakeGpu, tmp
     gpu.is_idle = False
     with record_spans(OnGpu(4, 4), tmp_path, 1.0, count_operators=False) as spans:
         for is_capturing in (False, True):
-            gpu.is_capturing = is_capturing  # then no step is sampled
+            gpu.is_capturing = is_capturing  # while a graph is captured, no step is sampled
             with spans.step():
                 gpu.now_ms += 5
         gpu.is_capturing = False
@@ -70,7 +70,7 @@ def test_the_profilers_cost_of_a_call(gpu: FakeGpu, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(torch.profiler, "profile", on_cpu)
     monkeypatch.setattr(torch, "ones", lambda *shape, device=None: ones(*shape))
-    cost = profiler_cost(repeats=1)  # a GPU is the default
+    cost = profiler_cost(repeats=1)  # a GPU is the default device
     assert set(cost) == {"operator_ns", "cheap_operator_ns", "call_ns", "frame_ns", "annotation_ns"}
     assert asked == [[kinds.CPU, kinds.CUDA]] * 4 and gpu.n_waits == 8
 

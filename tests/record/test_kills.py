@@ -1,4 +1,4 @@
-"""Recorders that are killed, still run, or cannot write: what is on disk comes in, and its state says so."""
+"""Recorders that are killed, still run, or cannot write: the files on disk are ingested with the recorder's state."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def parts(folder: Path, table: str) -> int:
     return len(list(folder.rglob(f"{table}-*.parquet")))
 
 
-@pytest.mark.slow  # processes that train; what a recorder leaves is in test_spans.py
+@pytest.mark.slow  # processes that train; test_spans.py checks the files of a recorder
 def test_training_that_is_ended_by_a_signal_leaves_its_spans(tmp_path: Path) -> None:
     if not find_spec("torch"):
         pytest.skip("needs torch")
     lake = Lake(tmp_path / "lake")
-    # What starts the tests may ignore signals, and children with it.
+    # The process that starts the tests may ignore signals, and its children inherit that.
     command = [sys.executable, "-c", TRAIN, str(tmp_path / "in")]
     loop = subprocess.Popen(command, preexec_fn=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
     try:
@@ -80,7 +80,7 @@ def test_training_that_is_ended_by_a_signal_leaves_its_spans(tmp_path: Path) -> 
             loop.kill()
     (row,) = ingest([tmp_path / "in"], lake).rows
     assert row.status == "partial" and "was killed" in str(row.reason)
-    # What came in before is replaced: no row is there twice.
+    # The earlier rows are replaced, so no row is duplicated.
     query = """
         SELECT r.state, r.end_ns, r.seen_ns > r.start_ns, r.n_rows,
             (SELECT count(*) FROM span_samples) + (SELECT count(*) FROM span_sample_operators) + (SELECT count(*) FROM span_sample_modules),
@@ -96,7 +96,7 @@ def test_training_that_is_ended_by_a_signal_leaves_its_spans(tmp_path: Path) -> 
     assert [row.status for row in ingest([tmp_path / "in"], lake).rows] == ["known"]
 
 
-@pytest.mark.slow  # 3 s, a process; one that is dead, as far as can be told, is below
+@pytest.mark.slow  # 3 s, a process; tests below have recorders that seem dead
 def test_a_killed_counter_recorder_leaves_its_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = Lake(tmp_path / "lake")
     command = [
@@ -108,7 +108,7 @@ def test_a_killed_counter_recorder_leaves_its_samples(tmp_path: Path, monkeypatc
     recorder = subprocess.Popen(command)
     until(lambda: parts(tmp_path, "host_samples") >= 2)
     recorder.kill()
-    until(lambda: read_proc(recorder.pid)["state"] == "Z")  # dead, and nobody has asked for its status
+    until(lambda: read_proc(recorder.pid)["state"] == "Z")  # dead, and its parent has not read its status yet
     (row,) = ingest([tmp_path / "in"], lake).rows
     recorder.wait()
     assert row.status == "partial"
@@ -133,10 +133,10 @@ def test_a_later_process_of_the_same_number_is_not_the_recorder(
 
 @pytest.mark.parametrize("pid", [None, -1, 0, 2**31, 2**40, True, 1.5, "1"])
 def test_a_number_of_no_process_is_no_running_recorder(pid: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file is foreign: any value may be there. 0 and -1 are groups of processes."""
+    """The file is foreign, so the field may have any value. 0 and -1 would address groups of processes."""
     recording = {"state": "open", "host": socket.gethostname(), "recorder_start": None}
     assert _state({**recording, "recorder_pid": pid}) == "killed"
-    monkeypatch.setattr(os, "kill", lambda *_: None)  # whether or not this machine has so large a number
+    monkeypatch.setattr(os, "kill", lambda *_: None)  # so that a process with this large pid seems to exist
     assert _state({**recording, "recorder_pid": 2**31 - 1}) == "running"
 
 
@@ -163,7 +163,7 @@ def test_an_older_copy_of_a_recording_is_nothing_new(tmp_path: Path) -> None:
     recording = Recording(tmp_path / "b", "counters", None, 1, None)
     recording.add("gpu_samples", [{"t_unix_ns": 1}])
     recording.flush()
-    for older in ("a", "c"):  # folders come in in the order of their names
+    for older in ("a", "c"):  # folders are ingested in the order of their names
         shutil.copytree(tmp_path / "b", tmp_path / older)
     recording.add("gpu_samples", [{"t_unix_ns": 2}])
     recording.flush()
@@ -190,7 +190,7 @@ def test_a_full_disk_stops_nobody_and_is_told(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(OSError, match="No space left"):
         recording.close()
     monkeypatch.setattr(folders.pq, "write_table", write)
-    folder = recording.close()  # there is room again
+    folder = recording.close()  # the disk has space again
     (row,) = pq.read_table(folder / "recordings.parquet").to_pylist()
     kept = [
         row["t_unix_ns"] for path in sorted(folder.glob("gpu_samples-*")) for row in pq.read_table(path).to_pylist()
@@ -209,7 +209,7 @@ def test_a_value_that_a_column_does_not_take_loses_its_rows_only(tmp_path: Path)
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, table: str) -> None:
-    """Let the disk be full for the parts of one table."""
+    """Simulate a full disk for the parts of one table."""
     write = pq.write_table
 
     def full(rows: Any, path: Path, **options: Any) -> None:
@@ -232,7 +232,7 @@ def test_rows_that_wait_for_room_are_not_forgotten_when_those_of_another_table_f
             recording.close()
     (row,) = pq.read_table(recording.folder / "recordings.parquet").to_pylist()
     assert row["state"] == "open" and parts(tmp_path, "gpu_samples") == 1
-    (row,) = pq.read_table(recording.close() / "recordings.parquet").to_pylist()  # there is room again
+    (row,) = pq.read_table(recording.close() / "recordings.parquet").to_pylist()  # the disk has space again
     assert (row["state"], row["n_rows"], row["n_lost"]) == ("complete", 4, 0)
 
 
@@ -248,7 +248,7 @@ def test_a_full_disk_beside_a_value_that_does_not_fit_is_a_warning(
 
 
 def test_no_error_of_writing_is_one_of_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here memory runs out: first for the rows, which are lost, then for the recording's own row."""
+    """Memory runs out, first for the rows, which are lost, then for the recording's own row."""
     recording = Recording(tmp_path, "counters", None, 1, None, flush_seconds=60)
     recording.add("gpu_samples", [{"t_unix_ns": 1}])
 
@@ -264,7 +264,7 @@ def test_no_error_of_writing_is_one_of_the_program(tmp_path: Path, monkeypatch: 
 
 
 def test_nobody_waits_for_a_disk_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The recorder's own thread writes. Of the rows that come meanwhile the newest are kept."""
+    """A separate thread of the recorder writes. Of the rows added in the meantime, the newest are kept."""
     monkeypatch.setattr(folders, "PART_ROWS", 2)
     monkeypatch.setattr(folders, "_MOST_PENDING", 5)
     recording = Recording(tmp_path, "counters", None, 1, None, flush_seconds=60)
@@ -293,7 +293,7 @@ def test_nobody_waits_for_a_disk_that_hangs(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_many_rows_at_once_are_all_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of a census of a large model: none of them is too old."""
+    """A census of a large model adds many rows together. None of them is dropped as too old."""
     monkeypatch.setattr(folders, "_MOST_PENDING", 5)
     recording = Recording(tmp_path, "counters", None, 1, None, flush_seconds=60)
     recording.add("gpu_samples", [{"t_unix_ns": 1}] * 12)

@@ -1,4 +1,4 @@
-"""Recordings in the lake: once, whole, with rates; and the recorders need nothing else of this project."""
+"""Recordings in the lake: ingested once, complete, with rates. The recorders need no other package of this project."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def asked(lake: Lake, query: str) -> list[tuple]:
 
 
 def recording(folder: Path) -> Path:
-    """Samples a second apart; the process began anew before the fourth."""
+    """Write a recording with samples a second apart, in which the process restarts before the fourth."""
     open_recording = Recording(folder, "counters", "run1", 42, 3)
     samples = ((0, 7, 0, 0), (1, 7, S // 2, 100), (3, 7, 2 * S, 400), (4, 8, 0, 0), (5, 8, S, 50))
     for at, start, user, faults in samples:
@@ -56,11 +56,11 @@ def test_rates_are_differences_and_stop_where_the_process_began_anew(tmp_path: P
     assert asked(lake, "SELECT count(*), count(gpu_index), count(sm_util) FROM gpu_samples") == [(5, 0, 0)]
 
 
-@pytest.mark.slow  # 3 s: test_kills.py has a recording that comes in several times
+@pytest.mark.slow  # 3 s; test_kills.py has a recording that is ingested several times
 def test_a_recording_comes_in_once(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     folder = recording(tmp_path / "in")
-    ingest([folder / "recordings.parquet"], lake)  # one of its files stands for all
+    ingest([folder / "recordings.parquet"], lake)  # one of its files names the whole recording
     before = sorted(lake.root.rglob("*.parquet"))
     assert [row.status for row in ingest([tmp_path / "in"], lake).rows] == ["known"]
     assert sorted(lake.root.rglob("*.parquet")) == before
@@ -71,14 +71,14 @@ def test_a_recording_comes_in_once(tmp_path: Path) -> None:
 
 
 def test_a_recording_without_its_mark_is_rejected(tmp_path: Path) -> None:
-    """It is written first, so it was not copied."""
+    """The recorder writes the marker first, so a missing marker was not copied."""
     folder = recording(tmp_path / "in")
     (folder / "recordings.parquet").unlink()
     (row,) = ingest([tmp_path / "in"], Lake(tmp_path / "lake")).rows
     assert row.status == "rejected" and "recordings.parquet is missing; copy the whole folder" in str(row.reason)
 
 
-@pytest.mark.slow  # 1 s: one without its mark is above
+@pytest.mark.slow  # 1 s; the test above has a recording without its marker
 def test_a_recording_of_another_version_is_rejected(tmp_path: Path) -> None:
     mark = recording(tmp_path / "in") / "recordings.parquet"
     rows = pq.read_table(mark)
@@ -110,7 +110,7 @@ def test_parts_are_written_as_they_fill(tmp_path: Path, monkeypatch: pytest.Monk
     assert pq.read_schema(folder / "recordings.parquet").names == SCHEMAS["recordings"].names
 
 
-@pytest.mark.slow  # tests/test_rooms.py has what its files import of ours
+@pytest.mark.slow  # tests/test_rooms.py checks the imports of each file
 def test_the_recorders_import_nothing_else_of_ours() -> None:
     modules = "counters, sampler, host, gpu, net, stacks, folder, spans, step, span, sampling, clocks, peaks, bench"
     code = f"""

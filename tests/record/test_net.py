@@ -1,4 +1,4 @@
-"""Counters of network devices: a made /sys with all that a device may do, and rates in the lake."""
+"""Counters of network devices: a fake /sys with all that a device may have, and rates in the lake."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ S = 10**9
 
 
 def tree(root: Path, device: str = "mlx5_0", port: int = 1, **counters: object) -> Path:
-    """An RDMA port with these counters (hw_… are hw_counters)."""
+    """Write an RDMA port with these counters (hw_… are hw_counters), and return its folder."""
     folder = root / "class" / "infiniband" / device / "ports" / str(port)
     for name, value in counters.items():
         of = "hw_counters" if name.startswith("hw_") else "counters"
@@ -39,7 +39,7 @@ def test_a_port_s_data_counts_in_words_and_what_is_not_there_is_not_0(tmp_path: 
     tree(tmp_path, port_rcv_data=100, port_xmit_data=7, port_rcv_packets=3, hw_np_cnp_sent=9)
     tree(tmp_path, "mlx5_0", 2, port_xmit_data=0)
     interface(tmp_path, "eth0", rx_bytes=11, tx_bytes=12, tx_dropped=0)
-    (tmp_path / "class" / "net" / "bonding_masters").write_text("bond0\n")  # a file among the interfaces
+    (tmp_path / "class" / "net" / "bonding_masters").write_text("bond0\n")  # a file in the folder of the interfaces
     networks = Networks(tmp_path)
     assert networks.source == "2 RDMA ports, 1 interfaces"
     first, second, eth = networks.sample()
@@ -51,7 +51,7 @@ def test_a_port_s_data_counts_in_words_and_what_is_not_there_is_not_0(tmp_path: 
     assert eth["rx_dropped"] is None and "cnp_sent" not in eth
 
 
-@pytest.mark.parametrize("value", ["N/A (no PMA)", "", "4294967295"])  # the last: stuck at the end of its 32 bits
+@pytest.mark.parametrize("value", ["N/A (no PMA)", "", "4294967295"])  # the last: stuck at the 32-bit maximum
 def test_what_a_port_cannot_say_is_none(tmp_path: Path, value: str) -> None:
     tree(tmp_path, port_rcv_data=value, port_xmit_data=4294967296)
     (row,) = Networks(tmp_path).sample()
@@ -113,7 +113,7 @@ def test_the_sampler_takes_them_once_a_second(tmp_path: Path) -> None:
         assert con.execute("SELECT net_source FROM recordings").fetchall() == [("1 RDMA ports",)]
 
 
-@pytest.mark.slow  # 2 s: rates are in test_lake.py
+@pytest.mark.slow  # 2 s; test_lake.py checks rates
 def test_a_counter_that_went_back_says_so_and_has_no_rates(tmp_path: Path) -> None:
     recording = Recording(tmp_path / "in", "counters", "run1", 42, 3)
     for at, got, sent in ((0, 100, 5), (1, 300, 5), (2, 50, 15), (4, 150, None), (5, 250, 25)):

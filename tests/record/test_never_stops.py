@@ -1,5 +1,7 @@
-"""The span recorder never stops training: modules that take no hooks, outputs that cannot be described, copies that are
-made within a step; what is not measured is counted and named. And what the times are of, where the device is another.
+"""The span recorder never stops training: odd modules and outputs are counted and named instead of measured.
+
+The cases are modules that accept no hooks, outputs that cannot be described, and copies created within a step. Other
+tests check which clock a time comes from if the work runs on another device.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ class Doubling(nn.Module):
 
 
 class Returns(nn.Module):
-    """Returns what the function makes of its input."""
+    """A module that returns the function's result for its input."""
 
     def __init__(self, made: Callable[[Any], Any]) -> None:
         super().__init__()
@@ -112,7 +114,7 @@ CASES: dict[str, Callable[[], tuple[Any, Step]]] = {
     "nested": lambda: (net := Doubling(), lambda: net(torch.nested.nested_tensor([torch.randn(2), torch.randn(3)]))),
     "no_shape": lambda: (net := Returns(lambda x: x), lambda: net(torch.randn(2).as_subclass(NoShape))),
     "threads": lambda: (net := between(Inner()), lambda: in_threads(net)),
-    # What the first of these do with the recorder is in two tests below.
+    # Two tests below check the records of the first cases here.
     "script": lambda: (net := between(torch.jit.script(nn.Linear(4, 4))), train(net)),
     "script_root": lambda: (net := torch.jit.script(between(nn.Linear(4, 4))), train(net)),
     "no_hooks": lambda: (net := between(NoHooks()), train(net)),
@@ -149,7 +151,7 @@ def rows(folder: Path) -> list[dict]:
 def test_training_goes_on(case: str, tmp_path: Path) -> None:
     torch._dynamo.reset()
     net, step = CASES[case]()
-    step()  # without the recorder it works
+    step()  # works without the recorder
     with record_spans(net, tmp_path, 1) as spans:
         for _ in range(3):
             with spans.step():
@@ -177,7 +179,7 @@ def test_what_is_not_measured_is_counted_and_named(case: str, name: str, kind: s
     assert (unhooked["module"], unhooked["class"]) == (name, kind) and why in unhooked["why"]
     measured = {row["name"] for row in rows(tmp_path)}
     assert measured >= ({"step", "Sequential", "0", "2"} if isinstance(net, nn.Sequential) else {"step"}) - {name}
-    assert (name in measured) == (case == "bad_output")  # its forward was measured before its output failed
+    assert (name in measured) == (case == "bad_output")  # the forward was measured before reading the output failed
 
 
 def test_what_can_be_measured_is_not_named(tmp_path: Path) -> None:
@@ -225,7 +227,7 @@ def test_a_disk_that_takes_nothing_stops_nobody(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_clock_that_must_not_be_asked_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As while a CUDA graph is captured."""
+    """The recorder must not use the device's clock while a CUDA graph is captured."""
     net = between(Inner())
     with record_spans(net, tmp_path, 1) as spans:
         with spans.step():
@@ -306,13 +308,13 @@ def test_a_step_is_done_when_all_streams_are(tmp_path: Path, monkeypatch: pytest
 
 
 class Clocked(HostClock):
-    """Times the device `meta`, as CUDA events do theirs."""
+    """A clock for the device `meta`, like CUDA events for a GPU."""
 
     name = "cuda"
     device = torch.device("meta")
 
     def mark(self) -> Any:
-        return super().mark() * 2  # so that its times differ from the host's
+        return super().mark() * 2  # makes its times differ from the host's
 
 
 class Moves(nn.Module):
@@ -332,7 +334,7 @@ def test_work_on_a_device_that_no_clock_follows_has_the_time_of_the_host_s_calls
     net = nn.Linear(64, 64)
     spans = record_spans(net, tmp_path / "in", 1)
     spans.unhooked["odd"] = {"module": "odd", "class": "Odd", "why": "for the table"}
-    net.to("meta")  # after the recorder was made
+    net.to("meta")  # after the recorder was created
     for _ in range(2):
         with spans.step():
             net(torch.randn(3, 64, device="meta")).sum().backward()
@@ -355,7 +357,7 @@ def test_on_the_device_of_the_clock_the_times_are_the_device_s(tmp_path: Path, m
     monkeypatch.setattr("pipelines.record.spans.HostClock", Clocked)
     net = nn.Sequential(nn.Linear(4, 4, device="meta"), Moves("cpu"), nn.Linear(4, 4), Moves("meta"), nn.Linear(4, 4, device="meta"))  # fmt: skip
     with record_spans(net, tmp_path, 1, count_operators=False) as spans, spans.step(), torch.no_grad():
-        # From meta nothing can be copied back: the module on the CPU has its own input.
+        # Data on meta cannot be copied back, so the module on the CPU gets its own input.
         net[0](x := torch.randn(2, 4, device="meta"))
         net[2](torch.randn(2, 4))
         net[3](torch.randn(2, 4))
@@ -363,7 +365,7 @@ def test_on_the_device_of_the_clock_the_times_are_the_device_s(tmp_path: Path, m
     assert clocks(tmp_path) == {
         ("step", "step"): "cuda",
         ("0", "forward"): "cuda",
-        ("2", "forward"): "host",  # it is done when the call returns
+        ("2", "forward"): "host",  # CPU work has ended when the call returns
         ("3", "forward"): "cuda",  # from the CPU to the device
         ("4", "forward"): "cuda",
     }
@@ -374,7 +376,7 @@ def test_on_the_device_of_the_clock_the_times_are_the_device_s(tmp_path: Path, m
 
 def test_a_second_device_spoils_the_time_of_all_around_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Other(Clocked):
-        device = torch.device("cuda", 0)  # and nothing of the model is there
+        device = torch.device("cuda", 0)  # no part of the model is on this device
 
     monkeypatch.setattr("pipelines.record.spans.HostClock", Other)
     net = nn.Sequential(nn.Identity(), Moves("meta"), nn.Linear(4, 4, device="meta"))

@@ -1,4 +1,7 @@
-"""Own code as spans: nested, in threads and tasks, sampled as steps are; what is rare is recorded whatever the rate."""
+"""Spans of the user's code: nested, in threads and tasks, sampled with their steps.
+
+Rare spans are recorded at any rate.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from tests.record.test_spans import model, rows  # noqa: E402
 
 
 def tree(spans: list[dict[str, Any]]) -> dict[str, tuple[str | None, int]]:
-    """Name of the span around each own span, and its depth."""
+    """Return the name of the span around each own span, and its depth."""
     names = {(row["step"], row["span_id"]): row["name"] for row in spans}
     own = [row for row in spans if row["phase"] == "own"]
     return {row["name"]: (names.get((row["step"], row["parent_id"])), row["depth"]) for row in own}
@@ -93,7 +96,7 @@ def test_threads_and_tasks_have_their_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rate", [0.0, 1.0])
 def test_rare_work_is_recorded_whatever_the_rate(rate: float, tmp_path: Path) -> None:
-    """Between steps, within one, in two threads at once, and open when the recorder closes; none has another's number."""
+    """Rare spans occur between steps, within one, in two threads, and still open when the recorder closes."""
     with record_spans(model(), tmp_path, rate) as spans:
         for _ in range(2):
             with spans.step(), spans.span("usual"), spans.span("checkpoint", always=True, step=1):
@@ -114,7 +117,7 @@ def test_rare_work_is_recorded_whatever_the_rate(rate: float, tmp_path: Path) ->
 
 
 def test_a_step_has_the_inputs_of_its_first_module_also_within_own_code(tmp_path: Path) -> None:
-    """By them it gets the work of a census: of one with as many tokens."""
+    """The inputs connect a step to the census that counted the work of these shapes."""
     net = torch.nn.Linear(4, 4)
     with record_spans(net, tmp_path, 1.0) as spans:
         for n in (3, 5):
@@ -133,7 +136,7 @@ def test_nothing_rare_leaves_no_folder_at_rate_0(tmp_path: Path) -> None:
 
 
 def test_a_thread_s_rare_span_may_outlast_the_step_in_which_it_began(tmp_path: Path) -> None:
-    """It keeps its own end, and has not failed."""
+    """The span keeps its own end and does not count as failed."""
     has_begun = threading.Event()
 
     def save() -> None:
@@ -154,7 +157,7 @@ def test_a_thread_s_rare_span_may_outlast_the_step_in_which_it_began(tmp_path: P
 
 
 def test_a_generator_that_another_thread_ends_goes_on(tmp_path: Path) -> None:
-    """As of a loader that begins in a thread; its span, too, has an end."""
+    """A data loader may begin in a thread. The generator's span ends when another thread exhausts the generator."""
     with record_spans(model(), tmp_path, 1.0) as spans:
 
         def batches() -> Iterator[int]:
@@ -174,10 +177,10 @@ def test_a_generator_that_another_thread_ends_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_rare_span_of_another_thread_may_end_while_the_next_begins(tmp_path: Path) -> None:
-    """Its end does not end the collection into which the next span goes."""
+    """The end of a span does not close the collection to which the next span is added."""
 
     class Source:
-        def __str__(self) -> str:  # is asked for after the collection was chosen, and before the span begins
+        def __str__(self) -> str:  # runs after the collection was chosen, and before the span begins
             other = threading.Thread(target=spans.span("other", always=True)(lambda: None))
             other.start()
             other.join()
@@ -190,7 +193,7 @@ def test_a_rare_span_of_another_thread_may_end_while_the_next_begins(tmp_path: P
 
 
 def test_no_rare_span_begins_after_the_recorder_closed(tmp_path: Path) -> None:
-    """At rate 0 it would begin another recording, which nothing completes."""
+    """At rate 0 the span would begin another recording, which would never be completed."""
     with record_spans(model(), tmp_path, 0.0) as spans:
         pass
     with spans.span("late", always=True):
@@ -235,7 +238,7 @@ def test_a_rare_span_that_ends_while_the_recorder_closes_is_written(
     saving.start()
     assert is_ending.wait(10)
     closing.start()
-    closing.join(0.2)  # it waits for the span
+    closing.join(0.2)  # close waits for the span
     may_end.set()
     for thread in (saving, closing):
         thread.join()
@@ -251,13 +254,13 @@ def test_a_thread_whose_span_ends_while_the_recorder_closes_writes_nothing_again
         for _ in range(3):
             with spans.step():
                 pass
-    ending = threading.Thread(target=spans._write_finished)  # as at the end of its span
+    ending = threading.Thread(target=spans._write_finished)  # what a thread runs at the end of its span
     rows_of = SampledStep.rows
 
     def rows_beside(step: SampledStep) -> list[dict[str, Any]]:
         if not ending.ident:
             ending.start()
-            ending.join(0.2)  # it waits for this one
+            ending.join(0.2)  # the thread waits for this one
         return rows_of(step)
 
     monkeypatch.setattr(SampledStep, "rows", rows_beside)
@@ -269,7 +272,7 @@ def test_a_thread_whose_span_ends_while_the_recorder_closes_writes_nothing_again
 def test_a_generator_whose_span_the_garbage_collector_ends_stops_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Even if it does so while rows are made, in the same thread."""
+    """The garbage collector may run while rows are created, in the same thread."""
     spans = record_spans(model(), tmp_path, 0.0)
 
     def batches() -> Generator[int, None, None]:
@@ -299,7 +302,10 @@ def test_a_generator_whose_span_the_garbage_collector_ends_stops_nobody(
 
 
 def test_rare_spans_are_written_while_another_is_open(tmp_path: Path) -> None:
-    """As in one around the loop. Each has the step that began last, and memory does not grow with them."""
+    """A span may be open around the whole loop.
+
+    Each inner span has the latest step, and memory does not grow with their number.
+    """
     with record_spans(model(), tmp_path, 0.0, flush_seconds=60) as spans, spans.span("epoch", always=True):
         for _ in range(3):
             with spans.step():
@@ -323,7 +329,10 @@ def test_rare_spans_are_written_while_another_is_open(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("first_id", [0, 1_000_000])
 def test_what_lies_in_a_span_around_the_loop_starts_at_the_hosts_time(first_id: int) -> None:
-    """Outside steps the device's clock would be inexact after hours. Within a step it counts from the step's begin."""
+    """Outside steps, the device's clock would drift over hours.
+
+    Within a step, its times count from the step's begin.
+    """
 
     class Faster(HostClock):
         def between(self, first: int, last: int) -> int:
@@ -336,7 +345,7 @@ def test_what_lies_in_a_span_around_the_loop_starts_at_the_hosts_time(first_id: 
     step.end()
     (root, span), row = step._spans, step.rows()[-1]
     assert row["name"] == "checkpoint" and root.begin and span.begin and span.end
-    since_root = 2 * (span.begin[0] - root.begin[0])  # by the clock, which runs twice as fast
+    since_root = 2 * (span.begin[0] - root.begin[0])  # in the clock's time, which runs twice as fast
     start_ns = span.begin[1] if first_id else root.begin[1] + since_root
     assert (row["start_ns"], row["duration_ns"]) == (start_ns + step._offset, 2 * (span.end[0] - span.begin[0]))
 
@@ -367,7 +376,7 @@ def test_a_step_may_end_while_another_thread_s_span_begins(tmp_path: Path, monke
 
 
 def in_fork(child: Any) -> int:
-    """Exit status of a forked process in which `child` returns whether all is well."""
+    """Return the exit status of a forked process, which is 0 if `child` returns true."""
     pid = os.fork()
     if pid == 0:
         status = 1
@@ -380,7 +389,7 @@ def in_fork(child: Any) -> int:
 
 
 def test_a_forked_process_begins_no_recording(tmp_path: Path) -> None:
-    """As a worker of a DataLoader does."""
+    """The workers of a DataLoader are forked processes."""
     spans = record_spans(model(), tmp_path, 0.0)
 
     def work() -> bool:
@@ -405,7 +414,7 @@ def test_a_process_forked_within_a_step_keeps_no_spans(tmp_path: Path) -> None:
 
 
 def test_a_forked_process_waits_for_no_lock(tmp_path: Path) -> None:
-    """Another thread, which the fork does not have, held it."""
+    """The thread that locked it does not exist in the forked process."""
     spans = record_spans(model(), tmp_path, 1.0, count_operators=False)
     with spans.step():
         pass

@@ -1,4 +1,4 @@
-"""docs/recorders.md: its blocks run and print what it shows."""
+"""docs/recorders.md: its code blocks run and print the shown output."""
 
 from __future__ import annotations
 

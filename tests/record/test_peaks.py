@@ -1,4 +1,4 @@
-"""Measured peaks: as fast as the same product timed by hand, and never under a GPU's key."""
+"""Measured peaks: as fast as the same product timed by hand, and never listed as a GPU."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pipelines.record.peaks import device_name, main, measure
 torch = pytest.importorskip("torch")
 
 
-@pytest.mark.slow  # 2 s: that something is measured is below
+@pytest.mark.slow  # 2 s; the test below checks that peaks are measured
 def test_products_and_copies_are_timed() -> None:
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # several wait for each other on a busy machine: a hundredth of the speed
+    torch.set_num_threads(1)  # several threads on a busy machine reach a hundredth of the speed
     peaks = {m.dtype: m.value for m in measure("cpu", 256, 1 << 24, seconds=0.3)}
     assert {"fp32", "bf16", None} <= peaks.keys()
     assert "tf32" not in peaks
@@ -25,7 +25,7 @@ def test_products_and_copies_are_timed() -> None:
         torch.mm(a, b)
         times.append(time.perf_counter() - began)
     torch.set_num_threads(threads)
-    # The machine may be busy in one of the two: the order of magnitude has to be the same.
+    # The machine may be busy during one of the two measurements, so only the order of magnitude is compared.
     assert 0.1 < peaks["fp32"] / (2 * 256**3 / min(times) / 1e12) < 10
     assert 0.05 < peaks[None] < 5_000
 

@@ -1,4 +1,4 @@
-"""What recording costs on this machine: measured, written into a trace, and read instead of the rules."""
+"""The recording cost on this machine: measured, written into a trace, and used instead of the rules."""
 
 from __future__ import annotations
 
@@ -17,13 +17,17 @@ torch = pytest.importorskip("torch")
 def test_it_is_measured() -> None:
     cost = profiler_cost("cpu", repeats=5)
     assert set(cost) == {"operator_ns", "cheap_operator_ns", "frame_ns", "annotation_ns"}
-    # The machine may be busy: the order of magnitude has to be right.
+    # The machine may be busy, so only the order of magnitude is checked.
     assert 10 < cost["cheap_operator_ns"] < 100_000 and all(0 <= ns < 1_000_000 for ns in cost.values())
 
 
 def test_a_trace_that_has_it_is_read_with_it(tmp_path: Path) -> None:
     path, x = tmp_path / "trace.json", torch.ones(2, 2)
-    cost = {"operator_ns": 1000.0, "frame_ns": 7.0, "cheap_operator_ns": 0.001}  # a delay that no host has: slowness 1
+    cost = {
+        "operator_ns": 1000.0,
+        "frame_ns": 7.0,
+        "cheap_operator_ns": 0.001,
+    }  # faster than any host, so slowness is 1
     profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
     note_profiler_cost(profile, cost)
     with profile:

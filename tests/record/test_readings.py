@@ -1,4 +1,4 @@
-"""What counters beside a job read while its spans ran, and the memory of a trace's spans: by time, each worked out by hand."""
+"""Readings per span: counters sampled during the spans, and the memory of a trace's spans, with sums checked by hand."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def recorded(folder: Path, kind: str, pid: int, tables: dict[str, list[dict[str,
 
 
 def counters(pid: int, rss: int) -> dict[str, list[dict[str, Any]]]:
-    """Samples every 100 ms for a second; a thread of the process uses half a core."""
+    """Return samples every 100 ms for a second. A thread of the process uses half a core."""
     host, gpu, net = [], [], []
     for n in range(10):
         times = {"t_unix_ns": AT + n * 100 * MS, "t_mono_ns": n * 100 * MS}
@@ -66,11 +66,14 @@ def readings(folder: Path) -> dict[tuple[Any, ...], tuple[Any, ...]]:
 
 
 def test_samples_that_fall_into_a_span_belong_to_it(tmp_path: Path) -> None:
-    """Samples at 300 and 400 ms; of rates those at 300, 400 and 500 ms, whose middles are 250, 350 and 450 ms."""
+    """Samples at 300 and 400 ms belong to the span, and rates at 300, 400 and 500 ms.
+
+    A rate belongs to the middle of its interval: 250, 350 and 450 ms.
+    """
     spans = [span(0, 250, 460), span(1, 410, 440)]
     recorded(tmp_path / "in", "spans", 7, {"span_samples": spans})
     recorded(tmp_path / "in", "counters", 7, counters(7, 1000))
-    recorded(tmp_path / "in", "counters", 8, counters(8, 9000))  # of another process
+    recorded(tmp_path / "in", "counters", 8, counters(8, 9000))  # another process
     summaries = readings(tmp_path)
     assert summaries[0, "process", "", "rss_bytes"] == (2, 1003.5, 1003, 1004)
     assert summaries[0, "process", "", "user_cores"] == (3, 0.5, 0.5, 0.5)
@@ -78,23 +81,23 @@ def test_samples_that_fall_into_a_span_belong_to_it(tmp_path: Path) -> None:
     assert summaries[0, "gpu", "1", "power_w"] == (2, 103.5, 103, 104)
     assert summaries[0, "gpu", "1", "nvlink_rx_bytes_per_s"] == (3, 10_240_000, 10_240_000, 10_240_000)
     assert summaries[0, "net", "eth0", "rx_bytes_per_s"] == (3, 100_000, 100_000, 100_000)
-    assert not [key for key in summaries if key[0] == 1]  # no sample fell into it
+    assert not [key for key in summaries if key[0] == 1]  # no sample falls into this span
     not_read = {key[3] for key in summaries} & {"sm_util", "tx_bytes_per_s", "pcie_rx_bytes_per_s", "read_bytes_per_s"}
     assert not not_read and (0, "gpu", "0", "nvlink_rx_bytes_per_s") not in summaries
 
 
-@pytest.mark.slow  # 2 s: one of several processes is above
+@pytest.mark.slow  # 2 s; the test above has counters of several processes
 def test_of_another_process_only_what_is_the_host_s(tmp_path: Path) -> None:
     recorded(tmp_path / "in", "spans", 7, {"span_samples": [span(0, 250, 460)]})
     recorded(tmp_path / "in", "counters", 9, counters(9, 5), run="other")
     recorded(tmp_path / "in", "counters", 8, counters(8, 9000))
     summaries = readings(tmp_path)
     assert {key[1] for key in summaries} == {"gpu", "net"}
-    assert summaries[0, "gpu", "0", "power_w"] == (2, 3.5, 3, 4)  # once, not of both
+    assert summaries[0, "gpu", "0", "power_w"] == (2, 3.5, 3, 4)  # once, although two recordings have them
 
 
 def create_empty(con: duckdb.DuckDBPyConnection) -> None:
-    """Create the tables that the readings are made of, but for the logs of NCCL's Inspector."""
+    """Create the input tables of the readings, except the logs of NCCL's Inspector."""
     types = column_types(load_catalog())
     for table in ("recordings", "span_samples", "host_samples", "host_rates", "gpu_samples", "net_rates", "recording_devices", "devices"):  # fmt: skip
         con.execute(f"CREATE TABLE {table} ({', '.join(f'{column} {kind}' for column, kind in types[table])})")
@@ -124,7 +127,10 @@ def test_calls_of_nccl_belong_to_the_span_that_they_were_enqueued_in() -> None:
 
 
 def test_links_are_used_in_percent_of_those_of_the_recording_s_device() -> None:
-    """In 1.024 s, 45 GB through NVLink, and 32 GB/s through PCIe. The rate of c's NVLink is unknown, and d is no known device."""
+    """In 1.024 s, 45 GB pass through NVLink, and 32 GB/s through PCIe.
+
+    The rate of c's NVLink is unknown, and d is an unknown device.
+    """
     with duckdb.connect() as con:
         create_empty(con)
         for table in ("inspector_logs", "inspector_collectives"):

@@ -1,4 +1,4 @@
-"""The work of sampled spans: PyTorch's own counter on the same steps, and utilisation whose answer is known."""
+"""The work of sampled spans: equal to the counts of PyTorch's own counter, and with utilisations known by hand."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Attention(torch.nn.Module):
 
 
 class Again(torch.nn.Module):
-    """Its inside is computed once more in the backward pass."""
+    """A module that recomputes its forward in the backward pass."""
 
     def __init__(self, inside: Any, use_reentrant: bool) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ def test_attention_on_a_cpu_is_modelled(tmp_path: Path) -> None:
     assert asked(tmp_path / "in", query) == [(product, 2 * product), (5 * product // 2, 5 * product)]
 
 
-@pytest.mark.slow  # 1 s each: that such a span is told apart is in test_spans.py
+@pytest.mark.slow  # 1 s each; test_spans.py checks that such spans have their own phase
 @pytest.mark.parametrize("use_reentrant", [False, True])
 def test_what_a_checkpoint_computes_again_is_told_apart(use_reentrant: bool, tmp_path: Path) -> None:
     inside = torch.nn.Sequential(torch.nn.Linear(8, 16, bias=False), torch.nn.Linear(16, 4, bias=False))
@@ -126,15 +126,15 @@ def test_what_a_checkpoint_computes_again_is_told_apart(use_reentrant: bool, tmp
     first, inner = 2 * 3 * 8 * 8, 2 * 3 * (8 * 16 + 16 * 4)
     assert flops_by_span["1.inside", "forward"] == [inner, 0]
     assert flops_by_span["1.inside.0", "recompute"] == [2 * 3 * 8 * 16, 2 * 3 * 8 * 16]
-    assert flops_by_span["0", "backward"] == [first, 0]  # its input takes no gradient
-    # A forward that is computed again ends when all that backward needs is there: the last product need not run.
+    assert flops_by_span["0", "backward"] == [first, 0]  # its input needs no gradient
+    # A recomputed forward ends when backward has all it needs, so the last product may not run.
     again = flops_by_span["step", "step"][1]
     assert again in (inner, inner - 2 * 3 * 16 * 4)
     assert flops_by_span["step", "step"][0] == first * 2 + inner * 3 + again
 
 
 def test_utilisation_of_a_span_whose_answer_is_known(tmp_path: Path) -> None:
-    """A product of 2^30 · 2 operations in bf16, and 6 MiB: 2.17 us of an H100's 989.4 TFLOP/s."""
+    """A product of 2^30 · 2 operations in bf16 and 6 MiB takes 2.17 us at an H100's 989.4 TFLOP/s."""
     recording = Recording(tmp_path / "in", "spans", "r", 1, 3)
     a_span = {"span_id": 0, "depth": 0, "name": "step", "class": "step", "phase": "step", "is_failed": False}
     recording.add("span_samples", [{**a_span, "step": at, "duration_ns": dur, "is_census": at == 0} for at, dur in ((0, 99), (7, 4341), (9, 2000))])  # fmt: skip
@@ -150,12 +150,15 @@ def test_utilisation_of_a_span_whose_answer_is_known(tmp_path: Path) -> None:
     assert slow[7] == pytest.approx(2 * 1024**3 / 989_400 / 4341) == pytest.approx(0.5, rel=1e-3)
     assert slow[8] == pytest.approx((6 << 20) / 3350 / 4341) and slow[9:11] == ("compute", False)
     assert slow[11] is None and slow[12] == pytest.approx(2 * 1024**3 / 4341 / 1000)
-    # Less than the work takes at peak: it ran at another time, so there is no ratio to show.
+    # Shorter than the work takes at peak, so the work ran at another time and the ratio is meaningless.
     assert fast[:7] == (9, *slow[1:7]) and fast[7:] == (None, None, "compute", True, "too_short", None)
 
 
 def test_a_span_has_no_bytes_if_those_of_a_modelled_operator_are_unknown(tmp_path: Path) -> None:
-    """Each span has a product of known size, and: nothing else, a product of unknown size, a multiplication of an unknown type."""
+    """Each span has a product of known size.
+
+    Two also have a product of unknown size or a multiplication of an unknown type.
+    """
     recording = Recording(tmp_path / "in", "spans", "r", 1, 3)
     a_span = {"class": "Linear", "phase": "forward", "depth": 0, "is_failed": False, "duration_ns": 10_000}
     names = ("plain", "same type", "other type")
@@ -218,13 +221,13 @@ def test_inputs_that_no_census_saw_have_no_work_and_lead_to_rare_censuses(tmp_pa
     unknown = (False, "inputs_not_counted", None, None, None)
     assert asked(tmp_path / "in", query) == [
         (0, True, None, None, None, None),
-        (1, *unknown),  # the second; the first of its rows
+        (1, *unknown),  # new inputs, but no census, because the step before had known inputs
         (2, False, None, 16, None, None),
         (3, *unknown),
         (4, *unknown),
         (5, *unknown),
         (6, False, None, 16, None, None),
-        (7, *unknown),  # the eighth is a census only where the one before it was new
+        (7, *unknown),  # the eighth step would be a census only if the step before it had new inputs
         (8, *unknown),
     ]
 
@@ -240,9 +243,9 @@ def test_without_a_census_times_are_all_there_is(tmp_path: Path) -> None:
     assert asked(tmp_path / "in", query) == [(False, "inputs_not_counted", None)]
 
 
-@pytest.mark.slow  # what it describes is above
+@pytest.mark.slow  # tests above check the operators that a census can describe
 def test_a_census_leaves_what_it_cannot_describe_alone(tmp_path: Path) -> None:
-    """Tensors made of others are counted by their parts; operators of higher order run on."""
+    """Tensors composed of others are counted by their parts. Higher-order operators run without being described."""
     from torch.testing._internal.two_tensor import TwoTensor
 
     def parts(net: Any, data: Any, name: str) -> dict[str, int]:
@@ -256,7 +259,7 @@ def test_a_census_leaves_what_it_cannot_describe_alone(tmp_path: Path) -> None:
     assert parts(linear, pair, "pair")["aten::mm"] == 2
 
     class Named(torch.Tensor):
-        """No more than a name."""
+        """A subclass that adds only a name."""
 
     assert parts(linear, torch.randn(3, 4).as_subclass(Named), "named")["aten::mm"] == 1
 
@@ -278,7 +281,7 @@ class Block(torch.nn.Module):
 
 @pytest.mark.parametrize("how", first_of(["whole", "inner", "in place"], 1))
 def test_compiled_modules_stay_compiled_and_whole(how: str, tmp_path: Path) -> None:
-    """`fullgraph` raises an error wherever a hook would break the code in two."""
+    """`fullgraph` raises an error if a hook splits the code."""
     net: Any = Block() if how == "whole" else torch.nn.Sequential(torch.nn.Linear(4, 4), Block())
     if how == "in place":
         net[1].compile(backend="eager", fullgraph=True)
@@ -295,7 +298,7 @@ def test_compiled_modules_stay_compiled_and_whole(how: str, tmp_path: Path) -> N
                 net(data).sum().backward()
             assert (torch_compiles["calls_captured"] > before) == (
                 at == 1
-            )  # the census ran uncompiled, the third as the second
+            )  # the census runs uncompiled, the second step compiles, the third reuses the compiled code
     query = "SELECT DISTINCT name, class, phase, flops_matrix FROM span_sample_utilization WHERE phase = 'forward' ORDER BY 1"
     flops = 2 * 3 * 4 * 4
     assert asked(tmp_path / "in", query) == {

@@ -1,4 +1,4 @@
-"""Which steps are sampled: a fixed share, or as many as a budget of time allows."""
+"""The choice of sampled steps: a fixed share, or as many as a time budget allows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MS = 1_000_000
 
 
 def loop(sampling: Sampling, n: int, plain: Callable[[int], float], extra: Callable[[int], float]) -> list[int]:
-    """Run n steps of `plain` ms, of which the i-th sampled takes `extra(i)` ms more. Return the sampled steps."""
+    """Run n steps of `plain` ms, of which the i-th sampled one takes `extra(i)` ms more. Return the sampled steps."""
     sampled: list[int] = []
     for step in range(n):
         ns = round(plain(step) * MS)
@@ -47,7 +47,7 @@ def test_sampling_takes_the_budget_and_not_more(budget: float, extra_ms: float) 
 
 
 def test_at_no_time_has_more_been_spent_than_the_budget_and_one_step() -> None:
-    """Censuses cost much more than other sampled steps, and steps do not all take the same time."""
+    """Censuses cost much more than other sampled steps, and steps differ in length."""
     dice = random.Random(3)
     sampling = Sampling(None, 0.01, seed=1)
     census = [200.0 if i & (i + 1) == 0 else 18.0 for i in range(10_000)]
@@ -56,7 +56,7 @@ def test_at_no_time_has_more_been_spent_than_the_budget_and_one_step() -> None:
     for _ in range(50_000):
         plain = dice.uniform(9, 11)
         if sampling.choose():
-            assert spent <= 0.01 * elapsed + 0.03 * n_sampled  # the median of steps is known to 0.03 ms or so each
+            assert spent <= 0.01 * elapsed + 0.03 * n_sampled  # the error of the median is some 0.03 ms per step
             sampling.sampled_step(round((plain + census[n_sampled]) * MS))
             spent += census[n_sampled]
             elapsed += plain + census[n_sampled]

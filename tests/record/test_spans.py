@@ -1,4 +1,4 @@
-"""Spans of modules on the CPU: modules that sleep for known times, the sampling rate, nesting, and a model left alone."""
+"""Spans of modules on the CPU: modules that sleep for known times, the sampling rate, nesting, an unchanged model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipelines.record.spans import record_spans  # noqa: E402
 
 
 class Sleep(torch.autograd.Function):
-    """20 ms forwards, 30 ms backwards."""
+    """A function that sleeps 20 ms forward and 30 ms backward."""
 
     @staticmethod
     def forward(ctx: Any, x: Any) -> Any:
@@ -35,7 +35,7 @@ class Sleeper(torch.nn.Module):
 
 
 class Residual(torch.nn.Module):
-    """x + body(x): the gradient of x is complete only when both have run."""
+    """x + body(x), whose gradient for x is complete only after both terms."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ def rows(folder: Path) -> list[dict]:
 
 
 def times(spans: list[dict]) -> dict[tuple[str, str], float]:
-    """ms by (name, phase): the least of the steps, which is what the machine's other work did not lengthen."""
+    """Return ms by (name, phase), as the minimum over steps, which other work on the machine lengthens least."""
     best: dict[tuple[str, str], float] = {}
     for span in spans:
         key = span["name"], span["phase"]
@@ -71,7 +71,7 @@ def times(spans: list[dict]) -> dict[tuple[str, str], float]:
 
 
 def test_modules_that_sleep_take_what_they_sleep(tmp_path: Path) -> None:
-    best = times(recorded(model(), tmp_path, n=15))  # a sleep is never shorter than asked for
+    best = times(recorded(model(), tmp_path, n=15))  # a sleep is never shorter than requested
     assert 20 <= best["1", "forward"] < 25 and 30 <= best["1", "backward"] < 36
     assert 20 <= best["Sequential", "forward"] < 30 and 30 <= best["Sequential", "backward"] < 42
     assert 50 <= best["step", "step"] < 75
@@ -106,7 +106,7 @@ def test_spans_nest_and_have_what_went_in(tmp_path: Path) -> None:
     assert all(abs(span["start_ns"] - time.time_ns()) < 3600e9 for span in spans)
 
 
-@pytest.mark.slow  # 2 s: test_sampling.py
+@pytest.mark.slow  # 2 s; test_sampling.py checks the rate without a recorder
 def test_as_many_steps_are_sampled_as_the_rate_says(tmp_path: Path) -> None:
     net = torch.nn.Linear(4, 2)
     spans = recorded(net, tmp_path / "a", n=2000, rate=0.05)
@@ -121,7 +121,7 @@ def test_as_many_steps_are_sampled_as_the_rate_says(tmp_path: Path) -> None:
     )
     columns = ("n_steps", "n_sampled_steps", "rate", "n_rows")
     assert [recording[column] for column in columns] == [2000, len(steps), 0.05, len(spans) + others]
-    again = recorded(net, tmp_path / "b", n=2000, rate=0.05)  # as another rank would
+    again = recorded(net, tmp_path / "b", n=2000, rate=0.05)  # another rank samples the same steps
     assert sorted({span["step"] for span in again}) == steps
 
 
@@ -188,7 +188,7 @@ def test_a_checkpointed_module_is_told_apart_when_it_runs_again(tmp_path: Path) 
         for _ in range(4):
             with spans.step():
                 checkpoint(net, torch.randn(3, 4), use_reentrant=False).sum().backward()
-    assert not any(span["is_failed"] for span in rows(tmp_path))  # PyTorch ends a recomputation by an exception
+    assert not any(span["is_failed"] for span in rows(tmp_path))  # PyTorch ends a recomputation with an exception
     best = times(rows(tmp_path))
     assert 20 <= best["1", "forward"] < 35 and 20 <= best["1", "recompute"] < 35
     assert 30 <= best["1", "backward"] < 75
@@ -240,4 +240,4 @@ def test_on_a_gpu_spans_are_the_gpu_s_and_no_step_waits(tmp_path: Path) -> None:
     measured = [span["duration_ns"] / 1e6 for span in sampled if (span["name"], span["phase"]) == ("1", "forward")]
     assert all(direct * 0.8 < ms < direct * 1.3 for ms in measured)
     backward = [span["duration_ns"] / 1e6 for span in sampled if (span["name"], span["phase"]) == ("1", "backward")]
-    assert all(1.5 * direct < ms < 2.6 * direct for ms in backward)  # two products where the forward has one
+    assert all(1.5 * direct < ms < 2.6 * direct for ms in backward)  # backward has two products, forward has one

@@ -1,4 +1,4 @@
-"""Sampled stacks: programs that are in known places for known times, the timers, the lake, and the flame graph."""
+"""Sampled stacks: programs that spend known times in known functions, the timers, the lake, and the flame graph."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def spin(seconds: float) -> None:
 
 
 def innermost(samples: list[dict], thread: str = "MainThread") -> dict[str, int]:
-    """Samples by the function that a thread was in."""
+    """Count a thread's samples by its innermost function."""
     counts: dict[str, int] = {}
     for row in samples:
         if row["thread"] == thread:
@@ -93,13 +93,13 @@ def test_a_program_is_where_it_is(tmp_path: Path) -> None:
     assert (recording["kind"], recording["rank"], recording["source"]) == ("stacks", 4, "thread")
     assert recording["interval_ns"] == 5_000_000
     main_thread = innermost(samples)
-    # 60 instants or more in each; a busy machine passes some over, and lengthens the spinning.
+    # Each should have 60 samples or more. A busy machine skips some, and lengthens the spinning.
     assert main_thread["spins"] >= 25 and main_thread["waits"] >= 25 and innermost(samples, "napper")["waits"] >= 25
     assert sum(main_thread.values()) == pytest.approx(recording["n_samples"], rel=0.05)
     spun = [row for row in samples if json.loads(row["frames"])[-1].startswith("spins")]
     for row in spun:
         frames = json.loads(row["frames"])
-        assert [frame.partition(" ")[0] for frame in frames] == ["<module>", "both", "spins"]  # nothing of what runs it
+        assert [frame.partition(" ")[0] for frame in frames] == ["<module>", "both", "spins"]  # no frames of the runner
         assert all(str(script) in frame for frame in frames)
     slept = [row for row in samples if json.loads(row["frames"])[-1].startswith("waits")]
     used = sum(row["cpu_ns"] or 0 for row in spun)
@@ -122,7 +122,7 @@ def test_a_module_runs_as_with_python_m(
 
 
 def test_a_full_disk_changes_no_exit_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.record.folder.pq.write_table", pq.write_table)  # which the program replaces
+    monkeypatch.setattr("pipelines.record.folder.pq.write_table", pq.write_table)  # the program replaces it
     monkeypatch.setattr(sys, "argv", ["x"])
     monkeypatch.setattr(sys, "path", [*sys.path])
     (script := tmp_path / "program.py").write_text(
@@ -139,7 +139,7 @@ def test_a_full_disk_changes_no_exit_status(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize("timer", first_of(["real", "prof", "virtual"], 1))
 def test_timers_see_the_main_thread(tmp_path: Path, timer: str) -> None:
     with StackSampler(tmp_path, hz=200, timer=timer) as sampler:
-        # Beside other processes few of the kernel's ticks come while this one works.
+        # On a busy machine, few of the kernel's ticks occur while this process works.
         spin(0.25 if timer == "real" else 1.5)
         time.sleep(0.25)
         cost = sampler.stop()
@@ -147,7 +147,7 @@ def test_timers_see_the_main_thread(tmp_path: Path, timer: str) -> None:
     names = {frame.partition(" ")[0] for row in samples for frame in json.loads(row["frames"])}
     assert "spin" in names and {row["thread"] for row in samples} == {"MainThread"}
     slept = sum(row["n_samples"] for row in samples if not json.loads(row["frames"])[-1].startswith("spin"))
-    # The kernel's ticks of CPU time are 1 to 10 ms; of those, none pass in sleep.
+    # The kernel's ticks of CPU time are 1 to 10 ms apart, and none occur during sleep.
     assert slept >= 20 if timer == "real" else slept <= 3
     assert cost.n_samples == sum(row["n_samples"] for row in samples) >= 15
     number = {"real": signal.SIGALRM, "prof": signal.SIGPROF, "virtual": signal.SIGVTALRM}[timer]
@@ -183,7 +183,7 @@ def test_a_timer_that_cannot_be_had_is_refused(tmp_path: Path) -> None:
 def test_in_the_lake_a_stack_is_one_row_and_a_picture(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     sampler = StackSampler(tmp_path / "in", hz=500, run_id="r1", flush_seconds=0.02)
-    spin(0.3)  # several parts
+    spin(0.3)  # long enough for several parts
     cost = sampler.stop()
     assert len(list(tmp_path.rglob("stack_samples-*"))) > 1
     ingest([tmp_path / "in"], lake)
@@ -253,7 +253,7 @@ def test_a_box_is_as_wide_as_its_samples_and_lies_in_its_caller(seen: list[Seen]
 
 @pytest.mark.parametrize(("timer", "is_known"), [("thread", True), ("real", False)])
 def test_the_number_of_late_samples_of_a_timer_is_unknown(tmp_path: Path, timer: str, is_known: bool) -> None:
-    """Signals that come while one is pending leave no trace."""
+    """The system drops signals that arrive while one is pending, so they cannot be counted."""
     folder = StackSampler(tmp_path, hz=1, timer=timer).stop().folder
     (row,) = pq.read_table(folder / "recordings.parquet").to_pylist()
     assert (row["n_late"] is not None) == is_known
@@ -271,7 +271,7 @@ def test_a_thread_with_the_ident_of_an_ended_one_has_its_own_samples(tmp_path: P
 
 def test_a_thread_with_the_tid_of_an_ended_one_has_no_negative_time() -> None:
     sampler, tid = object.__new__(StackSampler), threading.get_native_id()
-    sampler._cpu = {tid: 10**18}  # of the ended thread
+    sampler._cpu = {tid: 10**18}  # CPU time of the ended thread
     assert sampler._used(tid) is None
     assert (sampler._used(tid) or 0) >= 0
 

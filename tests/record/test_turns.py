@@ -1,4 +1,4 @@
-"""A budget that does not allow all modules in a sampled step: they take turns, and the recording says which were measured."""
+"""A budget too small for all modules in a sampled step: modules take turns, and the recording lists those measured."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from tests.effort import first_of  # noqa: E402
 from tests.readers.inputs.read_tables import loaded  # noqa: E402
 
 MS = 1_000_000
-PLAIN = 10 * MS  # of a step that is not sampled
-ALLOWED = PLAIN  # what a sampled step may take longer with a budget of LOWEST_RATE
+PLAIN = 10 * MS  # duration of a step that is not sampled
+ALLOWED = PLAIN  # additional time of a sampled step that a budget of LOWEST_RATE allows
 
 
 def named(names: str) -> list[tuple[Any, str]]:
@@ -34,7 +34,7 @@ def named(names: str) -> list[tuple[Any, str]]:
 
 
 def turns(modules: list[tuple[Any, str]], costs: dict[str, int], allowed_ns: float, n: int) -> list[str]:
-    """The names of the modules that each of n sampled steps measures."""
+    """Return the names of the modules that each of n sampled steps measures."""
     state, steps = Turns(), []
     state.measured(costs)
     for _ in range(n):
@@ -58,7 +58,7 @@ def test_a_module_that_costs_too_much_has_its_turn_alone() -> None:
 
 
 def test_a_module_of_unknown_cost_counts_as_the_average() -> None:
-    assert turns(named("abc"), {}, 10**9, 2) == ["a", "b"]  # nothing is known
+    assert turns(named("abc"), {}, 10**9, 2) == ["a", "b"]  # no costs are known yet
     assert turns(named("abc"), {"a": 2, "b": 4}, 9, 1) == ["abc"]
     assert turns(named("abc"), {"a": 2, "b": 4}, 8, 1) == ["ab"]
 
@@ -97,7 +97,7 @@ def run(
     ("cost_ns", "outside_ns", "n_measured"),
     first_of(
         [
-            (ALLOWED // 10, 0, 10),  # all of them, exactly
+            (ALLOWED // 10, 0, 10),  # all ten fit exactly
             (ALLOWED // 10 + 1, 0, 9),
             (ALLOWED // 20, ALLOWED // 2, 10),
             (ALLOWED // 20, ALLOWED // 2 + 1, 9),
@@ -149,7 +149,7 @@ class Model(nn.Module):
 
 @pytest.fixture
 def few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every step is sampled. Its hooks may take 7 ns: each run of a hook and each installation takes 1."""
+    """Sample every step. Hooks may take 7 ns per step; each run of a hook and each installation takes 1 ns."""
     ticks = count()
     clock = SimpleNamespace(perf_counter_ns=lambda: next(ticks))
     monkeypatch.setattr("pipelines.record.modules.hooks.time", clock)
@@ -197,7 +197,7 @@ def test_what_was_measured_is_recorded_and_the_rest_has_no_hooks(tmp_path: Path)
     assert forwards == Counter(n_calls)
     backwards = Counter((row["step"], row["name"]) for row in calls if row["phase"] == "backward")
     assert backwards == forwards
-    # The inputs of the step and of own code are those of the model, whether or not the model was measured.
+    # The step and own code have the inputs of the model, whether or not the model was measured.
     around = [row["input_shapes"] for row in calls if row["phase"] in ("step", "own")]
     assert around == ["[[3, 4]]"] * 18
     by_id = {(row["step"], row["span_id"]): row for row in calls}
@@ -210,7 +210,7 @@ def test_what_was_measured_is_recorded_and_the_rest_has_no_hooks(tmp_path: Path)
 def test_without_a_call_of_the_model_the_inputs_of_a_step_are_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Sampling, "allowed_ns", 0)  # one module
+    monkeypatch.setattr(Sampling, "allowed_ns", 0)  # room for one module
     net = Model()
     with record_spans(net, tmp_path, count_operators=False) as spans:
         for _ in range(3):
@@ -273,7 +273,7 @@ def test_a_module_that_cannot_be_measured_takes_its_turn_and_stops_nobody(case: 
 
 
 class Hides(nn.Module):
-    """Its child's work is on another device than its own inputs and outputs."""
+    """A module whose child works on another device than the module's inputs and outputs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -288,8 +288,8 @@ class Hides(nn.Module):
 def test_work_that_no_clock_follows_is_remembered_while_its_module_is_not_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also of the modules around it, which are never measured in the same step, and of own code in which it was seen."""
-    monkeypatch.setattr(Sampling, "allowed_ns", 0)  # one module
+    """The modules and own code around it remember it, too. Those modules are never measured in the same step."""
+    monkeypatch.setattr(Sampling, "allowed_ns", 0)  # room for one module
     net = Model(Hides())
     with record_spans(net, tmp_path, count_operators=False) as spans:
         for _ in range(11):

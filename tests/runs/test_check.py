@@ -1,4 +1,4 @@
-"""Missing, cut, foreign and flipped files: told, refused or left out, found by `tracelake check`, mended by --repair."""
+"""Missing, truncated, foreign and corrupted files: reported or skipped, found by `tracelake check`, and repaired."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SHOWN = ["traces", "events", "findings", "rejects", *COMPUTED]
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A lake of two batches: two ranks and a rejected file, and a third trace of a folder of its own."""
+    """Build a lake of two batches: two ranks and a rejected file, and a third trace of a separate folder."""
     folder = tmp_path_factory.mktemp("whole")
     lake = Lake(folder / "lake")
     ingest(capture(folder / "in", ranks=2), lake)
@@ -45,7 +45,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def lake(whole: Path) -> Iterator[Lake]:
-    """The lake of `whole`, which is there again afterwards."""
+    """Yield the lake of `whole`, and restore it afterwards."""
     with kept(whole) as lake:
         yield lake
 
@@ -67,11 +67,11 @@ def _flip(path: Path, at: int | None = None, bit: int = 3) -> None:
     data[len(data) // 2 if at is None else at] ^= 1 << bit
     stamp = path.stat()
     path.write_bytes(data)
-    os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))  # as a disk flips them
+    os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))  # a disk flips bits without changing the times
 
 
 def sql(lake: Lake, query: str, *options: str) -> tuple[int, str, str]:
-    """Status, output and errors of `tracelake sql`."""
+    """Return the exit status, output and errors of `tracelake sql`."""
     result = CliRunner().invoke(app, ["sql", query, "--lake", str(lake.root), "--format", "csv", *options])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result.exit_code, result.stdout, result.stderr
@@ -91,7 +91,7 @@ def test_a_query_fails_naming_the_file_or_answers_without_it(lake: Lake, fault: 
     assert f"left out: {path}" in said
 
 
-@pytest.mark.slow  # test_a_query_fails_naming_the_file_or_answers_without_it
+@pytest.mark.slow  # test_a_query_fails_naming_the_file_or_answers_without_it has a missing file
 def test_a_broken_mark_blocks_neither_ingestion_nor_other_tables(lake: Lake, tmp_path: Path) -> None:
     (lake.root / "prices.csv").write_text("job,team,price_per_gpu_hour,currency\nj,t,2.5,USD\n")
     path = table_files(lake.root, "traces")[0]
@@ -100,12 +100,12 @@ def test_a_broken_mark_blocks_neither_ingestion_nor_other_tables(lake: Lake, tmp
     status, _, said = sql(lake, "SELECT count(*) FROM kernels")
     assert status == 1 and str(path) in said and "is missing" in said
     assert sql(lake, "SELECT count(*) AS n FROM schedule_runs")[:2] == (0, '"n"\n0\n')
-    assert len(lake.known_traces()) == 3  # what may be restored does not come in twice
+    assert len(lake.known_traces()) == 3  # traces that may be restored are not ingested twice
     assert [row.status for row in ingest([write_trace(tmp_path / "new.json", 9)], lake).rows] == ["ok"]
     assert sql(lake, "SELECT count(*) AS n FROM kernels", "--without-broken")[:2] == (0, '"n"\n8\n')
 
 
-@pytest.mark.slow  # so are captures, below
+@pytest.mark.slow  # the test below does the same for captures
 def test_tables_whose_sources_are_broken_are_not_computed_without_a_word(lake: Lake) -> None:
     path = table_files(lake.root, "events")[0]
     _cut(path)
@@ -141,7 +141,7 @@ def test_files_that_are_none_of_the_lakes_are_passed_over_and_named(lake: Lake) 
     assert not stray.exists() and not check(lake).faults
 
 
-@pytest.mark.slow  # make attack flips more of them
+@pytest.mark.slow  # `make attack` flips more bits
 def test_every_flipped_bit_is_found_in_every_kind_of_file(lake: Lake) -> None:
     analyst(lake).close()
     assert not check(lake).faults
@@ -197,7 +197,7 @@ def test_repair_takes_out_what_cannot_be_computed(
     assert shown(lake, [*SHOWN[:3], *COMPUTED[:2]]) == expected
 
 
-@pytest.mark.slow  # tests/lake/test_catalog.py
+@pytest.mark.slow  # tests/lake/test_catalog.py loses the catalog, too
 def test_a_lake_whose_catalog_is_lost_works_and_is_told(lake: Lake) -> None:
     expected = shown(lake, SHOWN)
     (lake.root / CATALOG).unlink()
@@ -210,13 +210,13 @@ def test_a_lake_whose_catalog_is_lost_works_and_is_told(lake: Lake) -> None:
     assert shown(lake, SHOWN) == expected and not check(lake).faults
     assert check(lake).n_not_recorded == report.n_files - 1
     _flip(table_files(lake.root, "events")[0], 40)
-    assert len(check(lake).faults) == 1  # page checksums
+    assert len(check(lake).faults) == 1  # found by page checksums
 
 
 def test_of_a_table_that_this_version_does_not_have_only_the_files_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As of a table that was renamed since, or of a newer version."""
+    """The table was renamed since, or belongs to a newer version."""
     monkeypatch.setattr("pipelines.runs.check.publish", lambda *_: None)
     lake = Lake(tmp_path / "lake")
     for seed in range(2):
@@ -254,7 +254,7 @@ def check_and_repair(root: Path) -> None:
     check(Lake(root), repair=True)
 
 
-@pytest.mark.slow  # a writer that is killed is in tests/lake/test_crash.py, a repair that is not is above
+@pytest.mark.slow  # tests/lake/test_crash.py kills a writer, and a test above repairs without a kill
 @pytest.mark.kills
 @pytest.mark.parametrize("table", ["events", "captures"])
 def test_repair_killed_at_a_step(whole: Path, table: str) -> None:
@@ -272,10 +272,10 @@ def put_until_killed(root: Path, staged: Path) -> None:
     lake.put("kernels", lake.batches()[0], staged)
 
 
-@pytest.mark.slow  # tests/lake/test_crash.py: files of a batch that a killed writer put
+@pytest.mark.slow  # tests/lake/test_crash.py checks the files of a batch after a kill
 @pytest.mark.kills
 def test_a_file_put_by_a_writer_that_was_killed_is_whole(lake: Lake, tmp_path: Path) -> None:
-    """Before and after each write, flush and rename: the old file is right, and so is the new one."""
+    """After a kill before or after any write, flush or rename, the file is either the old or the new one, and intact."""
     (tmp_path / "old.parquet").write_bytes(table_files(lake.root, "kernels")[0].read_bytes())
     calls = ("replace", "fsync", "pread")
 

@@ -1,4 +1,4 @@
-"""Old traces become digests: the same answers from few rows, nothing computed again, killed at any step or not."""
+"""Digests of old traces: the same answers from few rows, nothing recomputed, whether or not the run is killed."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def put(lake: Lake, folder: Path, days_ago: float, *ranks: int) -> list[str]:
 
 
 AGES = {"old": 20, "new": 1}
-"""Of the captures, in days."""
+"""Ages of the captures in days."""
 
 
 def write(folder: Path, name: str) -> None:
@@ -95,26 +95,29 @@ def prepared(folder: Path, *names: str) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two captures, one of 20 days ago and one of yesterday. For slow tests: it takes twice as long as `only_old`."""
+    """Build two captures, one of 20 days ago and one of yesterday.
+
+    For slow tests, as it takes twice as long as `only_old`.
+    """
     return prepared(tmp_path_factory.mktemp("whole"), "old", "new")
 
 
 @pytest.fixture(scope="module")
 def only_old(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The capture of 20 days ago alone."""
+    """Build only the capture of 20 days ago."""
     return prepared(tmp_path_factory.mktemp("old"), "old")
 
 
 @pytest.fixture
 def lake(whole: Path) -> Iterator[Lake]:
-    """The lake of `whole`, which is there again afterwards."""
+    """Yield the lake of `whole`, and restore it afterwards."""
     with kept(whole) as lake:
         yield lake
 
 
 @pytest.fixture(scope="module")
 def after(whole: Path) -> Path:
-    """What the lake of `whole` is once its old capture is a digest."""
+    """Return a copy of the lake of `whole` after its old capture was reduced to a digest."""
     with kept(whole) as lake:
         reduce_old(lake, 14, NONE, now=NOW)
         return Path(shutil.copytree(lake.root, whole / "after"))
@@ -122,7 +125,7 @@ def after(whole: Path) -> Path:
 
 @pytest.fixture
 def reduced(lake: Lake, after: Path) -> Lake:
-    """The lake of `after`, in the place of that of `whole`."""
+    """Return the lake of `after`, at the path of the lake of `whole`."""
     shutil.rmtree(lake.root)
     shutil.copytree(after, lake.root)
     return Lake(lake.root)
@@ -130,7 +133,7 @@ def reduced(lake: Lake, after: Path) -> Lake:
 
 @pytest.fixture
 def small(only_old: Path) -> Iterator[Lake]:
-    """The lake of `only_old`, likewise."""
+    """Yield the lake of `only_old`, and restore it afterwards."""
     with kept(only_old) as lake:
         yield lake
 
@@ -155,7 +158,7 @@ def answers(lake: Lake, commands: Iterable[list[str]]) -> dict[str, Any]:
 
 
 def without(text: str) -> Any:
-    """Return an answer without the caveat about its digest and what names the lake's files."""
+    """Return an answer without the caveat about its digest and without names of the lake's files."""
     if not text.startswith(("[", "{")):
         return [line for line in text.splitlines() if "bytes" not in line and "files" not in line]
 
@@ -165,13 +168,13 @@ def without(text: str) -> Any:
         return isinstance(value, str) and "its digest sums up" in value
 
     def cleaned(value: Any) -> Any:
-        is_why = isinstance(value, dict) and "fixes" in value and "jobs" not in value  # not an answer of `fleet`
-        if is_why:  # the largest fixes, and of each cause the largest names
+        is_why = isinstance(value, dict) and "fixes" in value and "jobs" not in value  # excludes answers of `fleet`
+        if is_why:  # a digest keeps only the largest fixes and the largest names of each cause
             by_cause: dict[str, float] = {}
             for cause in value["causes"]:
                 by_cause[cause["cause"]] = round(by_cause.get(cause["cause"], 0) + cause["duration_us"], 3)
             value = {**value, "causes": by_cause, "fixes": value["fixes"][:5]}
-        if isinstance(value, dict) and "host" in value:  # of each category the largest names
+        if isinstance(value, dict) and "host" in value:  # a digest keeps only the largest names of each category
             by_cat: dict[str, list[int]] = {}
             for row in value["host"]:
                 times = by_cat.setdefault(row["cat"], [0, 0])
@@ -243,9 +246,9 @@ def test_what_it_cannot_answer_is_said(reduced: Lake, tmp_path: Path) -> None:
 
 
 def test_its_files_are_small(small: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sorted rows repeat. Bloom filters would take a tenth of a digest of ten small traces.
+    """Sorted rows repeat and so compress well. Bloom filters would take a tenth of a digest of ten small traces.
 
-    The files stay small if secrets in them are masked, or a trace is forgotten.
+    The files stay small if their secrets are masked or a trace is forgotten.
     """
     forgotten = min(small.known_traces())
     (file,) = small.root.glob("causes/day=*/*.parquet")
@@ -279,7 +282,7 @@ def test_it_is_compressed_more_than_other_files(tmp_path: Path) -> None:
     rows = "SELECT hash(range) % 1000 AS n, 'operator ' || hash(range) % 1000 AS name FROM range(5000)"
 
     def n_bytes(form: str) -> int:
-        """The bytes of the pages alone."""
+        """Return the compressed bytes of the pages only."""
         file = tmp_path / "rows.parquet"
         with duckdb.connect() as con:
             con.execute(f"COPY ({rows}) TO '{file}' ({form})")
@@ -293,7 +296,7 @@ def test_a_digest_has_what_answers_read() -> None:
     assert {*FLEET_TABLES, *WHY_CAPTURE} <= {*OF_TRACES, *OF_CAPTURES, "traces", "findings"}
 
 
-@pytest.mark.slow  # 6 s; the grace is that of tests/lake/test_retention.py
+@pytest.mark.slow  # 6 s; tests/lake/test_retention.py checks the grace period
 def test_only_its_tables_are_left_and_the_others_go_after_the_grace(lake: Lake) -> None:
     before = files_of(lake)
     (old, _) = lake.batches()
@@ -324,7 +327,7 @@ def test_nothing_of_it_is_computed_again(reduced: Lake, whole: Path) -> None:
     assert {row.status for row in ingest([whole / "old"], lake).rows if row.trace_id} == {"known"}
 
 
-@pytest.mark.slow  # 5 s; so do tests/lake/test_retention.py and test_catalog.py
+@pytest.mark.slow  # 5 s; tests/lake/test_retention.py and test_catalog.py rebuild catalogs, too
 def test_a_rebuilt_catalog_knows_it(lake: Lake) -> None:
     reduce_old(lake, 14, now=NOW)
     digests = [batch for batch in (*lake.batches(), *lake.batches(CAPTURE_MARK)) if lake.is_digest(batch)]
@@ -348,7 +351,7 @@ def test_a_trace_stays_whole_while_a_rank_of_its_capture_is_younger(tmp_path: Pa
 
 @pytest.fixture(scope="module")
 def first_rank(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A lake with a digest of the capture's first rank; the other has not come."""
+    """Build a lake with a digest of the capture's first rank. The other rank has not been ingested."""
     folder = tmp_path_factory.mktemp("first")
     lake = Lake(folder / "lake")
     write(folder, "old")
@@ -359,7 +362,7 @@ def first_rank(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def lone(first_rank: Path) -> Iterator[Lake]:
-    """The lake of `first_rank`, which is there again afterwards."""
+    """Yield the lake of `first_rank`, and restore it afterwards."""
     with kept(first_rank) as lake:
         yield lake
 
@@ -392,7 +395,7 @@ def test_another_job_in_its_folder_changes_nothing(lone: Lake, first_rank: Path)
 @pytest.mark.slow  # 5 s
 def test_states_of_captures_that_digests_replace_go(lake: Lake) -> None:
     assert len(lake.batches(CAPTURE_MARK)) == 1
-    reduce_old(lake, 14, NONE, now=NOW)  # of the two captures of this batch one is too young
+    reduce_old(lake, 14, NONE, now=NOW)  # one of this batch's two captures is too recent
     assert len(lake.batches(CAPTURE_MARK)) == 2
     reduce_old(lake, 14, NONE, now=NOW + 30 * DAY)
     digests = lake.batches(CAPTURE_MARK)
@@ -407,7 +410,7 @@ def test_a_forgotten_rank_takes_its_capture_along(reduced: Lake) -> None:
     lake = reduced
     of_lake = names(lake)
     forget(lake, of_lake["trace"])
-    materialize_all(lake, OF_CAPTURES, force=True)  # the other rank forms no capture without its events
+    materialize_all(lake, OF_CAPTURES, force=True)  # without its events, the other rank forms no capture
     traces = rows(lake, "SELECT trace_id, capture_id FROM traces ORDER BY batch_id", "traces")
     assert of_lake["trace"] not in dict(traces) and of_lake["other"] in dict(traces)
     captures = {name for (name,) in rows(lake, "SELECT capture_id FROM capture_ranks", "capture_ranks")}
@@ -426,7 +429,7 @@ def test_a_damaged_batch_stays_as_it_is(small: Lake) -> None:
 
 
 def test_a_batch_with_wrong_bytes_stays_as_it_is(small: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before a table is computed of them. A dry run does not read them."""
+    """The damage is found before any table is computed from the batch. A dry run does not read the files."""
     monkeypatch.setattr(retention, "publish", lambda _: None)
     monkeypatch.setattr(digest, "materialize_all", lambda *_, **__: pytest.fail("computed"))
     (old,) = small.batches()
@@ -449,13 +452,13 @@ def test_a_damaged_file_of_a_digest_is_not_said_to_be_computed_again(reduced: La
     assert fault.repaired == "quarantined: a digest cannot be computed again"
     assert check(lake).faults == [] and not file.exists()
     captures = rows(lake, "SELECT count(*) FROM captures", "captures")
-    assert captures == [(2 - (table == "capture_ranks"),)]  # nothing else says which traces its captures had
+    assert captures == [(2 - (table == "capture_ranks"),)]  # only capture_ranks records which traces its captures had
     materialize_all(lake, OF_CAPTURES)
     assert rows(lake, "SELECT count(*) FROM captures", "captures") == captures
 
 
 def leave_out(lake: Lake, batch: Batch, trace_id: str) -> None:
-    """Record that a model failed on a trace, so that a table of a digest lacks it."""
+    """Record that a model failed on a trace, so that the trace is missing in a table of a digest."""
     table = "temporal_breakdown"
     staged = lake.staging(batch) / "staged.parquet"
     shutil.copy(table_file(lake.root, table, batch), staged)
@@ -464,7 +467,7 @@ def leave_out(lake: Lake, batch: Batch, trace_id: str) -> None:
 
 
 def test_a_capture_in_a_batch_that_stays_whole_is_not_reduced(small: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables of a reduced capture are never computed again, so it would lose those that a digest does not have."""
+    """A reduced capture's tables are never recomputed, so the capture would lose the tables that a digest omits."""
     monkeypatch.setattr(retention, "publish", lambda _: None)
     monkeypatch.setattr(digest, "materialize_all", lambda *_, **__: [])
     (old,) = small.batches()
@@ -484,7 +487,7 @@ def test_a_reduced_capture_keeps_ranks_whose_batch_is_reduced_later(small: Lake)
 
 @pytest.fixture(scope="module")
 def two_days(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A capture whose ranks are in batches of 20 and 19 days ago, with its tables."""
+    """Build a capture whose ranks are in batches of 20 and 19 days ago, with its tables."""
     folder = tmp_path_factory.mktemp("two-days")
     lake = Lake(folder / "lake")
     write(folder, "old")
@@ -495,13 +498,13 @@ def two_days(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def n_ranks(lake: Lake) -> list[tuple[Any, ...]]:
-    """Return the number of ranks of each capture, and that of ranks in `rank_steps`, once tables are up to date."""
+    """Bring tables up to date, and return each capture's number of ranks with the number of ranks in `rank_steps`."""
     materialize_all(lake, (*OF_CAPTURES, "rank_steps"))
     query = "SELECT n_ranks, (SELECT count(DISTINCT rank) FROM rank_steps) FROM captures"
     return rows(lake, query, "captures", "rank_steps")
 
 
-@pytest.mark.slow  # 10 s; it is in short above
+@pytest.mark.slow  # 10 s; a short version is above
 def test_batches_of_a_capture_stay_whole_together(two_days: Path) -> None:
     with kept(two_days) as lake:
         leave_out(lake, lake.batches()[1], next(t for t, b in lake.known_traces().items() if b == lake.batches()[1]))
@@ -532,7 +535,7 @@ def test_a_better_copy_of_a_trace_leaves_the_capture_of_the_digest(tmp_path: Pat
 
 @pytest.mark.slow  # 20 s
 def test_forgotten_captures_stay_forgotten(tmp_path: Path) -> None:
-    """The batch that says only that a capture is gone looks as if it had the newest state of none."""
+    """The batch that records only the removal of a capture looks as if it had the newest state of no capture."""
     lake, traces = Lake(tmp_path / "lake"), []
     for name, days_ago in (("old", 20), ("new", 1), ("gone", 1)):
         write_capture(CaptureSpec(ranks=1, steps=2, seed=len(traces)), tmp_path / name)
@@ -555,7 +558,10 @@ def test_a_batch_that_changes_meanwhile_is_left_to_the_next_run(lake: Lake, monk
 
 
 def test_small_names_of_a_cause_are_others() -> None:
-    """Their sum is listed last, however large it is. It is not the cause's largest name, and the advice ignores it."""
+    """The sum of the small names is listed last, however large it is.
+
+    It never is the cause's largest name, and the advice ignores it.
+    """
     row = {"cause": "gpu_computing", "saves_ns": None, "halved_saves_ns": None, "cause_saves_ns": 7}
     times = {"(other names)": 900, "aten::mm": 60, "aten::addmm": 30, "aten::bmm": 10}
     (cause,) = grouped([{**row, "name": name, "duration_ns": ns} for name, ns in times.items()])
@@ -630,7 +636,7 @@ def do_reduce(root: Path, now: datetime) -> None:
 @pytest.mark.slow  # 10 s
 @pytest.mark.kills
 def test_killed_at_a_step_and_run_again(whole: Path) -> None:
-    """A kill before and after each rename and each removal: a reader sees each trace once, whole or as a digest."""
+    """After a kill before or after any rename or removal, a reader sees each trace once, whole or as a digest."""
     lake = Lake(whole / "lake")
     causes = "SELECT trace_id, round(sum(share_percent), 6) FROM causes WHERE window_id = 'full' GROUP BY 1 ORDER BY 1"
     before = rows(lake, causes, "causes")

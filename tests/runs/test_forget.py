@@ -1,4 +1,4 @@
-"""A trace whose model fails is left out with a row; `tracelake forget` takes one out, killed at any step or not."""
+"""Traces that are excluded with a row because a model fails, and traces that `tracelake forget` removes despite kills."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SHOWN = [MARK, "events", "findings", *COMPUTED]
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A capture of three ranks in one batch, its tables computed."""
+    """Build a lake with a capture of three ranks in one batch, and compute its tables."""
     folder = tmp_path_factory.mktemp("whole")
     lake = Lake(folder / "lake")
     ingest(capture(folder / "in"), lake)
@@ -55,19 +55,19 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def lake(whole: Path) -> Iterator[Lake]:
-    """The lake of `whole`, which is there again afterwards."""
+    """Yield the lake of `whole`, and restore it afterwards."""
     with kept(whole) as lake:
         yield lake
 
 
 def traces_of_rank(lake: Lake) -> dict[int, str]:
-    """By rank the trace."""
+    """Return the trace id of each rank."""
     with lake.connect([MARK]) as con:
         return dict(con.execute("SELECT rank, trace_id FROM traces").fetchall())
 
 
 def all_ids(lake: Lake) -> set[str]:
-    """Every trace id in whatever Parquet file of a batch of traces."""
+    """Return every trace id in any Parquet file of a batch of traces."""
     batch = lake.batches()[0]
     files = [p for p in lake.root.glob(f"*/day=*/{batch.batch_id}.parquet") if p.parts[-3] != "rejects"]
     return {
@@ -75,7 +75,7 @@ def all_ids(lake: Lake) -> set[str]:
     }
 
 
-@pytest.mark.slow  # 2 s: a model that fails is in models/test_run.py
+@pytest.mark.slow  # 2 s; tests/models/test_run.py has a failing model
 def test_a_trace_on_which_a_model_fails_is_left_out_with_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = Lake(tmp_path / "lake")
     ingest([write_trace(tmp_path / "in" / f"rank{seed}.json", seed) for seed in range(5)], lake)
@@ -105,16 +105,16 @@ def test_a_trace_on_which_a_model_fails_is_left_out_with_a_row(tmp_path: Path, m
         result = CliRunner().invoke(app, [*asked, "--lake", str(lake.root)])
         said = " ".join(result.stderr.split())
         assert (result.exit_code, f"lacks 1 trace, such as {poison}" in said) == (0, True), said
-    ingest([write_trace(tmp_path / "late.json", 9)], lake)  # later batches go on
-    per_trace.materialize(lake, ["temporal_breakdown"], force=True)  # it fails no more
+    ingest([write_trace(tmp_path / "late.json", 9)], lake)  # later batches are still computed
+    per_trace.materialize(lake, ["temporal_breakdown"], force=True)  # the model no longer fails
     with open_analyst(lake.root, []) as con:
         assert con.execute("SELECT count(*) FROM model_failures").fetchall() == [(0,)]
         assert con.execute("SELECT count(DISTINCT trace_id) FROM temporal_breakdown").fetchall() == [(6,)]
 
 
-@pytest.mark.slow  # the lock that sees to it is in tests/runs/materialize
+@pytest.mark.slow  # tests/runs/materialize checks the lock that prevents it
 def test_what_another_process_computes_meanwhile_lacks_the_trace(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has read the trace already when that is removed."""
+    """The other process has already read the trace when it is removed."""
     trace, run_group, said = min(all_ids(lake)), per_trace._run_group, list[str]()
     waits_or_done, other = threading.Event(), Lake(lake.root)
 
@@ -152,7 +152,7 @@ def test_no_trace_is_blamed_for_the_machine_or_the_code(
         per_trace.materialize(lake, ["kernels"], force=True)
 
 
-@pytest.mark.slow  # one trace of which it cannot is above
+@pytest.mark.slow  # a test above has one trace that cannot be computed
 def test_a_batch_of_which_no_trace_can_be_computed_has_an_empty_table(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,7 +213,7 @@ def test_forget_killed_at_a_step(whole: Path) -> None:
         assert (len(half["events"]), len(half["kernels"])) == (8 * n, 4 * n), f"step {step}"
         assert [removal.trace_id for removal in begun(lake)] in ([], [trace]), f"step {step}"
         if begun(lake):
-            rebuild(lake.root)  # what is half done outlives the catalog
+            rebuild(lake.root)  # an unfinished removal must survive the loss of the catalog
         if begun(lake) or n == 3:
             forget(lake, trace)
         assert all_ids(lake) == set(lake.known_traces()) and trace not in all_ids(lake), f"step {step}"
@@ -223,7 +223,10 @@ def test_forget_killed_at_a_step(whole: Path) -> None:
 @pytest.mark.slow  # 5 s
 @pytest.mark.parametrize("is_hidden", [False, True])
 def test_a_removal_that_was_killed_survives_a_merge(tmp_path: Path, is_hidden: bool) -> None:
-    """It was killed before or after it hid the trace; then its batch is merged, and the merged batches are deleted."""
+    """The removal was killed before or after it hid the trace.
+
+    Then the batch is merged, and the merged batches are deleted.
+    """
     lake = Lake(tmp_path / "lake")
     for seed in range(2):
         ingest([write_trace(tmp_path / "in" / f"rank{seed}.json", seed)], lake)
@@ -246,7 +249,7 @@ def test_a_removal_that_was_killed_may_be_completed_for_good(tmp_path: Path) -> 
     ingest([file], lake)
     ((trace_id, batch),) = lake.known_traces().items()
     keep_notice(lake, f"forgetting-{trace_id}", [], forgetting=asdict(Forgotten(trace_id, batch.batch_id, None, False)))
-    _rewrite(lake, MARK, batch, trace_id)  # killed here
+    _rewrite(lake, MARK, batch, trace_id)  # the removal was killed here
     assert forget(lake, trace_id, for_good=True).for_good
     assert [row.status for row in ingest([file], lake).rows] == ["known"] and lake.known_traces() == {}
 
@@ -328,13 +331,13 @@ def test_a_damaged_file_is_not_written_again_as_an_intact_one(tmp_path: Path) ->
     for _ in range(2):
         with pytest.raises(BrokenFiles, match=f"{batch.batch_id}.*does not contain the bytes.*check --repair"):
             forget(lake, trace)
-    assert trace not in lake.known_traces()  # it is hidden
+    assert trace not in lake.known_traces()  # the trace is hidden
     assert [fault.table for fault in check(lake).faults if fault.batch_id] == ["events"]
     check(lake, repair=True)
     assert forget(lake, trace).n_rows == 0 and begun(lake) == []
 
 
-@pytest.mark.slow  # 4 s; one that is completed is above
+@pytest.mark.slow  # 4 s; a test above completes such a removal
 def test_a_removal_that_was_killed_leaves_the_trace_that_was_ingested_again(tmp_path: Path) -> None:
     lake, files = Lake(tmp_path / "lake"), [write_trace(tmp_path / "in" / f"{seed}.json", seed) for seed in range(2)]
     for file in files:
@@ -342,7 +345,7 @@ def test_a_removal_that_was_killed_leaves_the_trace_that_was_ingested_again(tmp_
     (again, batch), (other, _) = sorted(lake.known_traces().items())
     forgetting = asdict(Forgotten(again, batch.batch_id, None, False))
     keep_notice(lake, f"forgetting-{again}", [], forgetting=forgetting)
-    _rewrite(lake, MARK, batch, again)  # killed here
+    _rewrite(lake, MARK, batch, again)  # the removal was killed here
     ingest(files, lake)
     forget(lake, other)
     assert begun(lake) == [] and list(lake.known_traces()) == [again]

@@ -1,4 +1,7 @@
-"""A trace that a table lacks is never silent: `materialize` and `ingest --materialize` name it, say how to get it, and exit with 1."""
+"""Traces missing in a table: `materialize` and `ingest --materialize` name them and exit with 1.
+
+The commands also print how to compute the tables of these traces.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,7 @@ def lake(ingested: Path) -> Iterator[Lake]:
 
 @pytest.fixture
 def poison(lake: Lake) -> str:
-    """The trace on which models fail."""
+    """Return the trace on which models fail."""
     return sorted(lake.known_traces())[1]
 
 
@@ -64,7 +67,10 @@ Fail = Callable[..., None]
 
 @pytest.fixture
 def fail(monkeypatch: pytest.MonkeyPatch) -> Fail:
-    """`fail(trace_id, model)`: from now on this model fails on this trace, or on any."""
+    """Return `fail(trace_id, model)`, which makes the model fail on the trace.
+
+    If `trace_id` is None, the model fails on every trace.
+    """
 
     def start(trace_id: str | None, model: str, error: Exception | None = None) -> None:
         def failing(
@@ -120,14 +126,14 @@ def test_materialize_names_what_it_left_out_until_it_is_there(
     assert f"temporal_breakdown lacks trace {poison} (" in line and "/in/rank" in line
     assert "the model merged_intervals failed on it (ValueError: this trace is odd)" in line
     assert {row["table"] for row in json.loads(first.stdout)} == {*TABLES}
-    with lake.connect(TABLES) as con:  # everything else is stored
+    with lake.connect(TABLES) as con:  # all other tables are stored
         counts = "SELECT (SELECT count(DISTINCT trace_id) FROM kernels), (SELECT count(DISTINCT trace_id) FROM temporal_breakdown)"
         assert con.execute(counts).fetchall() == [(3, 2)]
 
     monkeypatch.setattr(per_trace, "run_models", run_models)
-    again = call(*words)  # up to date, and still without the trace
+    again = call(*words)  # the tables are up to date, but still without the trace
     assert again.exit_code == 1 and lines(again.stderr) == [line]
-    assert call("materialize", "kernels", "--lake", lake.root).exit_code == 0  # which lacks nothing
+    assert call("materialize", "kernels", "--lake", lake.root).exit_code == 0  # kernels has all traces
 
     (way,) = re.findall("To compute them again: tracelake (.*)", again.stderr)
     mended = call(*way.split())
@@ -148,7 +154,10 @@ def test_tables_of_captures_lack_what_their_sources_lack(lake: Lake, poison: str
 def test_captures_lack_the_same_tables_in_a_store_of_units(
     lake: Lake, poison: str, fail: Fail, is_known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder has the failures in its log, a DuckLake in a table; both keep those of tables that are computed no more."""
+    """A folder records failures in its log, a DuckLake in a table.
+
+    Both keep failures of tables that are no longer computed.
+    """
     fail(poison, "merged_intervals")
     per_trace.materialize(lake, TABLES, and_publish=False)
     if not is_known:
@@ -215,7 +224,7 @@ def test_the_analysts_file_shows_failures_of_the_traces_that_it_shows(tmp_path: 
         for _ in range(2):
             publish(lake)
             models.append(status(lake, None).failed_models)
-            (lake.root / ANALYST).unlink()  # the next one is not an update of it
+            (lake.root / ANALYST).unlink()  # forces a new build instead of an update
         publish(lake)
         return models
 
@@ -226,7 +235,7 @@ def test_the_analysts_file_shows_failures_of_the_traces_that_it_shows(tmp_path: 
     assert failed() == [["kernels (1 trace)"]] * 2
 
 
-@pytest.mark.slow  # tests/runs/store/test_changed_models.py
+@pytest.mark.slow  # tests/runs/store/test_changed_models.py retries with more memory, too
 def test_more_memory_is_tried_without_force(
     lake: Lake, poison: str, fail: Fail, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,7 +243,7 @@ def test_more_memory_is_tried_without_force(
     done = call("materialize", *TABLES, "--lake", lake.root)
     assert done.exit_code == 1 and "set TRACELAKE_MEMORY to more than 1907 (MiB) first" in done.stderr
     monkeypatch.setattr(per_trace, "run_models", run_models)
-    assert call("materialize", *TABLES, "--lake", lake.root).exit_code == 1  # no more than before
+    assert call("materialize", *TABLES, "--lake", lake.root).exit_code == 1  # the same memory as before
     monkeypatch.setenv("TRACELAKE_MEMORY", "3000")
     assert call("materialize", *TABLES, "--lake", lake.root).exit_code == 0
     assert left_out_at(str(lake.root)) == []
@@ -285,15 +294,15 @@ def test_ingest_can_compute_all_tables_of_what_it_took_in(tmp_path: Path, fail: 
     with lake.connect(["kernels", "captures"]) as con:
         assert con.execute("SELECT count(DISTINCT trace_id) FROM kernels").fetchall() == [(2,)]
         assert con.execute("SELECT count(*) FROM captures").fetchall() == [(1,)]
-    assert not lake.versions_of(old, ["kernels"])  # `materialize` computes the rest
+    assert not lake.versions_of(old, ["kernels"])  # `materialize` computes the older batches
 
     fail(None, "kernels")
     late = write_trace(tmp_path / "late" / "rank0.json", 9)
     done = call(*INGEST, late, "--lake", lake.root)
     assert done.exit_code == 1 and len(lines(done.stderr)) == 1, done.output
-    done = call(*INGEST, *files, "--lake", lake.root)  # those lack nothing
+    done = call(*INGEST, *files, "--lake", lake.root)  # these files have all tables
     assert done.exit_code == 0 and not lines(done.stderr), done.output
-    assert call(*INGEST, late, "--lake", lake.root).exit_code == 1  # known, and still lacking
+    assert call(*INGEST, late, "--lake", lake.root).exit_code == 1  # known, and tables are still missing
 
 
 @pytest.mark.slow  # 7 s
@@ -311,7 +320,9 @@ def test_a_ducklake_says_so_too(tmp_path: Path, fail: Fail, monkeypatch: pytest.
     address = f"ducklake:sqlite:{tmp_path}/c.sqlite?data={tmp_path}/data"
     monkeypatch.setenv("TRACELAKE_LAKE", address)
     materialize = per_trace.materialize
-    monkeypatch.setattr(per_trace, "materialize", partial(materialize, tables=TABLES))  # as a unit of files does
+    monkeypatch.setattr(
+        per_trace, "materialize", partial(materialize, tables=TABLES)
+    )  # what the ingestion of a unit calls
     fail(None, "merged_intervals")
     done = call("ingest", write_trace(tmp_path / "in" / "rank0.json", 1))
     assert done.exit_code == 1 and "left out: temporal_breakdown lacks trace" in done.stderr, done.output
@@ -327,4 +338,4 @@ def test_a_ducklake_says_so_too(tmp_path: Path, fail: Fail, monkeypatch: pytest.
     assert mended.exit_code == 0 and not lines(mended.stderr), mended.output
     assert call("materialize", *TABLES).exit_code == 0
     (complete,) = changed_captures(open_store(address))[0].items
-    assert complete.lacking == () and complete.content != capture.content  # its tables are computed again
+    assert complete.lacking == () and complete.content != capture.content  # so its tables are recomputed

@@ -1,4 +1,4 @@
-"""Plans of the document and a diary of what ran, for the engines' tests. No torch."""
+"""Plans of the document and a diary of executed tasks, for the engines' tests. No torch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SPARSE_DIST = [
 
 
 class Diary:
-    """When each task of each iteration began and ended, as places in one common count."""
+    """The begin and end of each task in each iteration, as positions in one common count."""
 
     def __init__(self) -> None:
         self.began: dict[tuple[str, int], int] = {}
@@ -33,7 +33,7 @@ class Diary:
         self._count = 0
 
     def task(self, name: str, before: Callable[[IterContext], None] | None = None) -> PipelineTask:
-        """A task that writes down its runs, and leaves its mark in the context."""
+        """Return a task that records its runs, and sets an attribute of the context."""
 
         def fn(ctx: IterContext) -> None:
             self._note(self.began, name, ctx)
@@ -53,11 +53,11 @@ class Diary:
             self._count += 1
 
     def iterations(self, name: str) -> list[int]:
-        """The iterations the task ran for, in that order."""
+        """Return the iterations for which the task ran, in that order."""
         return [i for n, i in self.order if n == name]
 
     def check(self, names: Iterable[str], n: int, intra: Any, inter: Any) -> None:
-        """Every task ran once for each of n iterations, and no dependency was broken."""
+        """Assert that every task ran once for each of n iterations, and that all dependencies were kept."""
         assert not self.wrong
         assert set(self.ended) == {(name, i) for name in names for i in range(n)}
         for task, dep in intra:
@@ -77,7 +77,7 @@ def plan_of(
     before: dict[str, Callable[[IterContext], None]] | None = None,
     **settings: dict[str, Any],
 ) -> PipelinePlan:
-    """A plan by names. `settings` are keywords of TaskSchedule by task, say stream={"copy": "io"}."""
+    """Return a plan from names. `settings` are keywords of TaskSchedule by task, for example stream={"copy": "io"}."""
     diary = diary or Diary()
     schedule = {}
     for name, stage in stages.items():
@@ -87,7 +87,7 @@ def plan_of(
 
 
 def sparse_dist(diary: Diary | None = None) -> PipelinePlan:
-    """TrainPipelineSparseDist, SWP-29: 8 tasks, 3 stages, 3 streams."""
+    """Return TrainPipelineSparseDist, SWP-29: 8 tasks, 3 stages, 3 streams."""
     streams = {"H2D": "memcpy", "InputDistStart": "data_dist", "InputDistWait": "data_dist"}
     stages = {name: {"H2D": 0, "InputDistStart": 1, "InputDistWait": 1}.get(name, 2) for name in SPARSE_DIST}
     intra = [
@@ -128,7 +128,7 @@ FUSED_INTER = [("EmbLookup", "Backward")]
 
 
 def fused_sparse_dist(diary: Diary | None = None, **settings: Any) -> PipelinePlan:
-    """TrainPipelineFusedSparseDist, SWP-69: 9 tasks, 3 stages, 4 streams."""
+    """Return TrainPipelineFusedSparseDist, SWP-69: 9 tasks, 3 stages, 4 streams."""
     streams = {
         "H2D": "memcpy",
         "InputDistStart": "data_dist",
@@ -140,12 +140,12 @@ def fused_sparse_dist(diary: Diary | None = None, **settings: Any) -> PipelinePl
 
 
 def own_threads() -> list[str]:
-    """Threads of engines and cpu streams that are alive now."""
+    """Return the names of running threads of engines and cpu streams."""
     return [t.name for t in threading.enumerate() if t.name.startswith(("pipeline ", "cpu stream "))]
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
-    """Whether the condition comes true; the limit only ends a test that has failed."""
+    """Return whether the condition becomes true in time. The time limit only ends a test that has failed."""
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:

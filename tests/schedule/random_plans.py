@@ -22,7 +22,7 @@ class Drawn:
 
 
 def draw_plan(data: st.DataObject, n: int) -> Drawn:
-    """n tasks; the names' order says nothing about the dependencies' direction."""
+    """Draw a legal plan of n tasks. The order of the names does not reveal the direction of dependencies."""
     names = data.draw(st.permutations([f"t{i}" for i in range(n)]))
     stages = {name: data.draw(st.integers(0, 3)) for name in names}
     pairs = [(a, b) for i, b in enumerate(names) for a in names[i + 1 :] if stages[b] <= stages[a]]

@@ -1,4 +1,4 @@
-"""One rank of test_ranks.py: python -m tests.schedule.rank_program RANK WORLD STORE -> one JSON object, kind → what came."""
+"""One rank of test_ranks.py: python -m tests.schedule.rank_program RANK WORLD STORE -> one JSON object, kind → outcome."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Rank:
         return DataFlowPipeline(self.plan(), 3, "cpu") if name == "DataFlowPipeline" else SWPipeline(self.plan(), "cpu")
 
     def go(self, pipe: Any, name: str, data: Any) -> dict[str, Any]:
-        """One run, drained, and what it left."""
+        """Run an engine once, drain it, and return the outcome and the leftover batches."""
         self.order, self.sums, error, retired = [], [], None, []
         try:
             (pipe.run_serial if name == "serial" else pipe.run)(
@@ -89,7 +89,10 @@ def data(batches: int, *, broken: bool) -> Iterator[int]:
 
 
 def ends_of_data(rank: Rank, *, broken: bool) -> dict[str, Any]:
-    """Rank 1 has fewer batches. Each engine runs twice in the same process group, the second time over five good ones."""
+    """Run each engine twice in one process group, where rank 1 has fewer batches.
+
+    The second run has five good batches.
+    """
     outcomes: dict[str, Any] = {}
     for name in NAMES:
         pipe = rank.engine(name)
@@ -100,7 +103,10 @@ def ends_of_data(rank: Rank, *, broken: bool) -> dict[str, Any]:
 
 
 def stopped_inside(rank: Rank, name: str, anew: Callable[[], None]) -> dict[str, Any]:
-    """A task fails on rank 1 alone. What follows: another run, another engine, and new process groups."""
+    """Let a task fail only on rank 1.
+
+    Then try another run and another engine, and run again with new process groups.
+    """
     pipe = rank.engine(name)
     pipe._agreement._timeout_s, pipe.join_timeout_s = 2.0, 0.5
     rank.dense_fails_in = 2 if rank.rank == 1 else None
@@ -116,8 +122,8 @@ def stopped_inside(rank: Rank, name: str, anew: Callable[[], None]) -> dict[str,
 
 
 def out_of_step(rank: Rank, kind: str) -> dict[str, Any]:
-    """Rank 1 begins another run in the midst of the first, or replays what the other runs."""
-    # With order="stages" a drain on one rank waits for the other's next batch, as by the clock, until the time is up.
+    """Let rank 1 begin another run during the first, or replay tasks that the other rank runs."""
+    # With order="stages", a drain on one rank waits for the other's next batch until it times out, as with the clock.
     pipe = DataFlowPipeline(rank.plan(), 3, "cpu", order="dependencies")
     if kind == "other shortcuts" and rank.rank == 1:
         pipe.enable_shortcut("dist")
@@ -145,7 +151,7 @@ def main(number: int, world: int, store: str) -> dict[str, Any]:
         join()
         outcomes[kind] = ends_of_data(Rank(number), broken=kind == "broken data")
     join()
-    rank = Rank(number)  # iterations in flight are each rank's own business
+    rank = Rank(number)  # ranks may have different numbers of iterations in flight
     outcomes["other depth"] = rank.go(DataFlowPipeline(rank.plan(), 3 + 2 * number, "cpu"), "", range(6))
     for kind in ("drains early", "other shortcuts"):
         join()
@@ -160,4 +166,4 @@ def main(number: int, world: int, store: str) -> dict[str, Any]:
 if __name__ == "__main__":
     number, world, store = sys.argv[1:]
     print(json.dumps(main(int(number), int(world), store)), flush=True)
-    os._exit(0)  # a thread that sits in a collective cannot be ended, and would hold up the process group's end
+    os._exit(0)  # a thread that waits in a collective cannot be ended, and would block the end of the process group

@@ -1,4 +1,4 @@
-"""Plans of the document, random legal plans, and what must be true of any timeline of a plan."""
+"""Plans of the document, random legal plans, and invariants of any timeline of a plan."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ US = 1_000
 
 
 def fused_sparse_dist() -> PipelinePlan:
-    """SWP-69: 9 tasks, 3 stages, 4 streams."""
+    """Return the plan of SWP-69: 9 tasks, 3 stages, 4 streams."""
     return PipelinePlan(
         schedule={
             "H2D": TaskSchedule(0, "memcpy"),
@@ -51,7 +51,7 @@ FUSED_NS = {
 
 
 def chain(count: int) -> PipelinePlan:
-    """`count` stages, a task and a stream each: T0 → T1 → …"""
+    """Return a chain T0 → T1 → … of `count` stages, with one task and one stream each."""
     return PipelinePlan(
         {f"T{i}": TaskSchedule(i, f"S{i}") for i in range(count)}, [(f"T{i + 1}", f"T{i}") for i in range(count - 1)]
     )
@@ -59,7 +59,7 @@ def chain(count: int) -> PipelinePlan:
 
 @st.composite
 def legal_plans(draw: st.DrawFn) -> PipelinePlan:
-    """Plans that keep corollaries 1 and 3, of up to 6 tasks, 3 stages, 3 streams and 3 thread groups."""
+    """Draw a plan that obeys corollaries 1 and 3, with up to 6 tasks, 3 stages, 3 streams and 3 thread groups."""
     names = [f"t{i}" for i in draw(st.permutations(range(draw(st.integers(1, 6)))))]
     stages = sorted(draw(st.lists(st.integers(0, 2), min_size=len(names), max_size=len(names))))
     schedule = {
@@ -80,7 +80,7 @@ def legal_plans(draw: st.DrawFn) -> PipelinePlan:
 
 
 def check_timeline(plan: CheckedPlan, timeline: Timeline, durations: Mapping[str, int], iterations: int) -> None:
-    """Every task ran once an iteration, for its duration, after all it waits for, and no later than that."""
+    """Assert that every task ran once per iteration, for its duration, as soon as its stream and dependencies allowed."""
     assert sorted((s.task, s.iteration) for s in timeline.spans) == sorted(
         (name, i) for name in plan.names for i in range(iterations)
     )
@@ -89,7 +89,7 @@ def check_timeline(plan: CheckedPlan, timeline: Timeline, durations: Mapping[str
     for span in timeline.spans:
         deps = [(dep, span.iteration) for dep in plan.intra[span.task]]
         deps += [(dep, span.iteration - 1) for dep in plan.inter[span.task] if span.iteration]
-        # KeyError: submitted before what it depends on, which is how an engine hangs.
+        # A KeyError means that the task was submitted before its dependency, which would make an engine hang.
         assert span.start_ns == max([free[span.stream], span.submit_ns, *(done[dep] for dep in deps)])
         assert span.duration_ns == durations[span.task]
         assert span.stall_ns == span.start_ns - free[span.stream]
@@ -100,7 +100,7 @@ def check_timeline(plan: CheckedPlan, timeline: Timeline, durations: Mapping[str
 
 
 def check_limit(timeline: Timeline, limit: int) -> None:
-    """No iteration begins before there is room for it, where progress() waits for the device."""
+    """Assert that no iteration begins before there is room for it, if progress() waits for the device."""
     assert all(a <= b for a, b in pairwise(timeline.retired_ns))
     for span in timeline.spans:
         if span.iteration >= limit:

@@ -1,4 +1,4 @@
-"""Comparisons of engines: periods measured in turn, and the verdicts."""
+"""Comparisons of engines: periods measured alternately, and the verdicts."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_slow_host_is_named_where_it_takes_longer_than_the_device() -> None:
 
 
 def test_tasks_that_slow_one_another_down_set_no_limit_to_the_speedup() -> None:
-    """On two cores: side by side, one stream's tasks take longer than all tasks one after the other."""
+    """On two cores, one stream's concurrent tasks can take longer than all tasks in sequence."""
     expected = (
         "slower than serial (0.41 times as fast): the tasks slow one another down; stream default alone takes 1.8 ms, "
         "a serial iteration 0.74 ms"
@@ -91,7 +91,7 @@ def test_tasks_that_slow_one_another_down_set_no_limit_to_the_speedup() -> None:
 
 
 def test_the_spread_is_of_the_rounds_not_of_the_engines() -> None:
-    """A machine that gets slower from round to round slows down both."""
+    """A machine that becomes slower from round to round slows down both engines."""
     result = verdict([10 * MS, 20 * MS, 40 * MS], [5 * MS, 10 * MS, 20 * MS], limit(1))
     assert (result.low, result.speedup, result.high) == (2.0, 2.0, 2.0)
 
@@ -118,7 +118,7 @@ def test_engines_take_turns_and_each_round_begins_with_another(monkeypatch: pyte
             order.append(name)
             batches = list(batches)
             method(self, batches)
-            return float(len(batches))  # seconds, whatever the machine does
+            return float(len(batches))  # fake seconds that do not depend on the machine
 
         return run
 
@@ -129,7 +129,7 @@ def test_engines_take_turns_and_each_round_begins_with_another(monkeypatch: pyte
     periods = periods_in_turn(run, ["serial", "sw", "dataflow"], 2)
     assert list(periods.values()) == [[1_000_000_000] * 2] * 3
     assert order == [
-        *("serial", "sw", "dataflow"),  # to warm up
+        *("serial", "sw", "dataflow"),  # warm-up
         *("serial", "serial", "sw", "sw", "dataflow", "dataflow"),
         *("sw", "sw", "dataflow", "dataflow", "serial", "serial"),
     ]
@@ -170,7 +170,7 @@ def test_the_limit_is_of_the_tasks_median_times_and_of_the_shortest_of_a_collect
 
 @pytest.mark.parametrize("free, host_ms", [(1, 1.8), (40, 1.8), (0, 9)])
 def test_a_submission_that_waits_for_room_in_the_launch_queue_is_no_work_of_the_host(free: int, host_ms: float) -> None:
-    """In a full queue a launch takes until the GPU has taken an earlier launch."""
+    """If the queue is full, a launch blocks until the GPU has started an earlier launch."""
     plan = load_plan("mlp")
     run = Settings(plan, "sw", "cuda:0", iterations=40)
     names, period = plan.checked.names, 12 * MS
@@ -228,7 +228,7 @@ def test_serial_is_part_of_every_comparison(tmp_path: Path, capsys: pytest.Captu
 
 
 def rows_of_the_page() -> dict[str, list[str]]:
-    """The cells of the page's rows of speed-ups, by the workload's cell."""
+    """Return the page's rows of speed-ups, as the cells after the workload's cell."""
     page = (Path(__file__).parents[2] / "docs" / "software-pipelines.md").read_text()
     rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| `")]
     return {cells[0]: cells[1:] for cells in rows if len(cells) == 5}
@@ -247,7 +247,7 @@ def test_the_page_has_the_simulated_speedups() -> None:
 
 @pytest.mark.parametrize(("copy_ms", "speedup"), [(5, "1.50"), (10, "2.00")])
 def test_the_speedup_of_copies_half_as_long_as_the_training_and_as_long(copy_ms: int, speedup: str) -> None:
-    """Both are on the page."""
+    """The page lists both speed-ups."""
     durations = {**WORKLOADS["copy_heavy_mlp"].nominal_ns, "CopyBatch": copy_ms * MS}
     assert sum(durations.values()) - durations["CopyBatch"] == 10 * MS
     plan = load_plan("copy_heavy_mlp").checked

@@ -1,4 +1,4 @@
-"""What a shortcut replays has the types that the task made: dict subclasses, factories, named tuples, one tensor twice."""
+"""Types of replayed values: dict subclasses, factories, named tuples, and one tensor twice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pipelines.schedule.engine.copies import _cache_val, _restore_val, with_tens
 
 @dataclass
 class Output(OrderedDict):
-    """As transformers' ModelOutput: a dict and a dataclass in one, whose two sides hold the same values."""
+    """A dict that is also a dataclass with the same values, like transformers' ModelOutput."""
 
     loss: Any = None
     logits: Any = None
@@ -47,7 +47,7 @@ class Output(OrderedDict):
 
 
 class Frozen(dict):
-    """Refuses changes; has an attribute."""
+    """A dict that refuses changes and has an attribute."""
 
     def __init__(self, parts: dict, extra: Any) -> None:
         super().__init__(parts)
@@ -58,7 +58,7 @@ class Frozen(dict):
 
 
 class Rows(list):
-    """A list with an attribute, whose constructor wants something else than its elements."""
+    """A list with an attribute, whose constructor does not take its elements."""
 
     def __init__(self, first: Any, second: Any) -> None:
         super().__init__([first, second])
@@ -66,14 +66,14 @@ class Rows(list):
 
 
 class Pair(NamedTuple("Pair", [("left", Any), ("right", Any)])):
-    """A named tuple with a constructor of its own."""
+    """A named tuple with a custom constructor."""
 
     def __new__(cls, both: Any) -> Pair:
         return super().__new__(cls, both, both)
 
 
 class NeedsArgument:
-    """Cannot be made without an argument."""
+    """A class that cannot be instantiated without an argument."""
 
     def __new__(cls, value: Any) -> NeedsArgument:
         return object.__new__(cls)
@@ -106,7 +106,7 @@ MADE: dict[str, Callable[[Any], Any]] = {
 
 
 def content(value: Any) -> Any:
-    """Types and values, to be compared; of the tensors their numbers."""
+    """Return types and values in a form that can be compared. Tensors become lists of numbers."""
     if isinstance(value, torch.Tensor):
         return ("tensor", value.tolist(), value.requires_grad)
     parts: Any = None
@@ -132,7 +132,7 @@ def test_swp_64_what_is_restored_has_its_types_and_its_own_tensors(make: Callabl
     assert not {id(t) for t in mine} & {id(t) for t in yours} and not {id(t) for t in yours} & {id(t) for t in theirs}
     assert all(t.is_leaf for t in yours)
     assert not {t.data_ptr() for t in mine} & {t.data_ptr() for t in yours}
-    for restored, original in ((yours, mine), (theirs, mine)):  # what was one tensor is one again
+    for restored, original in ((yours, mine), (theirs, mine)):  # a shared tensor is shared again
         assert [[a is b for b in restored] for a in restored] == [[a is b for b in original] for a in original]
 
 
@@ -169,7 +169,7 @@ def test_swp_43_a_replayed_task_gives_the_same_types_and_gradients(kind: str) ->
     pipe.enable_shortcut("make")
     pipe.run(range(4))
     assert [what for what, _ in seen] == [seen[0][0]] * 4
-    assert all(torch.equal(grad, torch.zeros(3)) for _, grad in seen[1:])  # the replay's own graph: none
+    assert all(torch.equal(grad, torch.zeros(3)) for _, grad in seen[1:])  # the replay has no graph
     assert not torch.equal(seen[0][1], torch.zeros(3))
 
 
@@ -185,7 +185,7 @@ def test_a_later_change_of_a_container_does_not_reach_the_copy() -> None:
 
 
 class OnCuda(torch.Tensor):
-    """Says that it is in CUDA memory."""
+    """A tensor that claims to be in CUDA memory."""
 
     @property
     def is_cuda(self) -> bool:  # type: ignore[override]
@@ -225,7 +225,7 @@ def test_tensors_are_found_where_they_may_be(hide: Callable[[Any], Any]) -> None
     ids=["list", "tuple", "words", "floats", "nested"],
 )
 def test_a_long_list_of_plain_values_costs_microseconds(values: Any) -> None:
-    """It is looked at before each submission: 195 ms for each of nine tasks once."""
+    """The walk runs before each submission. It used to take 195 ms for each of nine tasks."""
     best = float("inf")
     for _ in range(20):
         start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""The CUDA device. Without a GPU only the parts that need none run: which torch calls are made, in which order."""
+"""The CUDA device. Without a GPU, only the order of the torch calls is tested."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_without_cuda_the_default_device_is_refused_with_a_hint(device: Any) -> 
 
 
 class FakeStream:
-    """What CudaDevice uses of torch.cuda.Stream."""
+    """The parts of torch.cuda.Stream that CudaDevice uses."""
 
     calls: list[tuple[Any, ...]]
 
@@ -66,7 +66,7 @@ class FakeEvent:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """torch.cuda replaced by a diary."""
+    """Replace torch.cuda with a fake that records its calls, and return the list of calls."""
     calls: list[tuple[Any, ...]] = []
     FakeStream.calls = FakeEvent.calls = calls
     default = FakeStream()
@@ -107,7 +107,7 @@ def test_swp_9_and_40_the_calls_torch_gets_are_the_documented_protocol(calls: li
     pipe.run(["batch"])
     submitted = [c for c in calls if c[0] != "synchronize"]
     assert submitted == [
-        ("record", default),  # what the caller launched before the run, say on the weights
+        ("record", default),  # covers work that the caller launched before the run, for example on the weights
         ("wait_event", slot.callers_event),
         ("enter", side),
         ("a",),
@@ -118,7 +118,7 @@ def test_swp_9_and_40_the_calls_torch_gets_are_the_documented_protocol(calls: li
         ("b",),
         ("leave", default),
         ("record", default),
-        ("wait_event", event["b"]),  # progress() puts the caller's stream behind the iteration
+        ("wait_event", event["b"]),  # progress() makes the caller's stream wait for the iteration
     ]
     assert calls[-1] == ("synchronize", 0)
 
@@ -126,7 +126,7 @@ def test_swp_9_and_40_the_calls_torch_gets_are_the_documented_protocol(calls: li
 @pytest.mark.parametrize(
     ("batches", "waited_for"),
     [
-        ("abc", [0]),  # once, for what the caller launched before the run
+        ("abc", [0]),  # once, for work that the caller launched before the run
         (["a", {"x": [torch.zeros(1)]}, "c", torch.zeros(1)], [0, 1, 3]),
     ],
 )
@@ -134,7 +134,7 @@ def test_swp_9_and_40_the_calls_torch_gets_are_the_documented_protocol(calls: li
 def test_tasks_wait_for_the_callers_work_on_the_batch(
     calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch, engine: Any, batches: Any, waited_for: list[int]
 ) -> None:
-    """The data iterator may have launched it; a batch without memory of the device is ready."""
+    """The data iterator may have launched that work. A batch without device memory is ready."""
     finder = "pipelines.schedule.devices.cuda.cuda_tensors"
     monkeypatch.setattr(finder, lambda values, **_: (t for _, t in walk_tensors(values)))
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda self, stream: None)
@@ -152,7 +152,7 @@ def test_tasks_wait_for_the_callers_work_on_the_batch(
 
     pipe.run(data())
     waits = [place for place, call in enumerate(calls) if call[0] == "wait_event" and call[1] in events]
-    for place in waits:  # the stream of `here` is the caller's, and `use` waits for `copy`
+    for place in waits:  # `here` runs on the caller's stream, and `use` waits for `copy`
         assert calls[place - 1] == ("record", callers) and calls[place + 1] == ("enter", side)
     assert [calls[place - 2] for place in waits] == [("batch", i) for i in waited_for]
 
@@ -164,7 +164,7 @@ def test_tasks_wait_for_the_callers_work_on_the_batch(
 def test_serial_tasks_wait_for_the_callers_work_and_the_caller_for_theirs(
     calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch, is_on_side: bool, run: Any
 ) -> None:
-    """torch's streams other than the default one do not wait for it by themselves."""
+    """torch's other streams do not wait for the default stream automatically."""
     default, side = torch.cuda.default_stream(0), FakeStream()
     monkeypatch.setattr(torch.cuda, "current_stream", lambda index: side if is_on_side else default)
     run(SWPipeline(plan_of({"a": 0}, []), device=0), ["batch"])
@@ -179,7 +179,10 @@ def test_serial_tasks_wait_for_the_callers_work_and_the_caller_for_theirs(
 def test_only_a_loop_that_reads_every_step_bounds_the_iterations_on_the_device(
     calls: list[tuple[Any, ...]], engine: Any, depth: int, is_read: bool
 ) -> None:
-    """Then the next batch is taken when all but the last `depth` iterations are done. Other loops run ahead of the device."""
+    """Such a loop takes the next batch when all but the last `depth` iterations are done.
+
+    Other loops run ahead of the device.
+    """
     n_done, on_device = 0, []
 
     def data() -> Iterator[int]:
@@ -220,7 +223,7 @@ def test_swp_40_a_tracer_of_the_process_gets_ranges(
 def test_a_range_has_the_name_of_its_task_as_it_is(
     calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """torch formats the name of a range."""
+    """torch formats the name of a range like str.format, so braces must be escaped."""
     monkeypatch.setenv("NVTX_INJECTION64_PATH", "x")
     SWPipeline(plan_of({name: 0}, []), device=0).run(range(1))
     assert pushed(calls) == [f"SWP/{name}/iter0"]
@@ -284,7 +287,7 @@ def test_streams_by_name_by_object_and_of_the_wrong_device(calls: list[tuple[Any
 
 
 def test_a_device_without_a_number_is_torchs_current_one(calls: list[tuple[Any, ...]]) -> None:
-    """As everywhere in torch: a rank that called set_device must not end up on GPU 0."""
+    """torch does the same everywhere. A rank that called set_device must not run on GPU 0."""
     assert [resolve_device(d).name for d in ("cuda", torch.device("cuda"), 0, "cuda:1")] == ["1", "1", "0", "1"]
     with pytest.raises(RuntimeError, match="cuda:2 does not exist: torch sees 2"):
         resolve_device(2)
@@ -465,7 +468,7 @@ def test_tensors_in_slots_sets_and_queues_are_found_too() -> None:
 )
 @pytest.mark.filterwarnings("ignore:Sparse.*beta state")
 def test_a_sparse_tensor_is_kept_by_what_holds_its_memory(layout: Any) -> None:
-    """record_stream knows strided tensors only."""
+    """record_stream accepts only strided tensors."""
     sparse = torch.eye(4).to_sparse(layout=layout, blocksize=(2, 2) if "bs" in str(layout) else None)
     parts = memory_of(sparse)
     assert all(part.layout is torch.strided for part in parts)
@@ -476,7 +479,7 @@ def test_a_sparse_tensor_is_kept_by_what_holds_its_memory(layout: Any) -> None:
 
 
 def test_profiler_traces_carry_the_tasks_names() -> None:
-    """SWP-40: torch's profiler sees the ranges of the calling thread (serial) and, told to, of all threads."""
+    """SWP-40: torch's profiler records the ranges of the calling thread (serial), or of all threads with an option."""
     pipe = SWPipeline(plan_of({"a": 0}, []), "cpu")
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as prof:
         pipe.run_serial(range(2))
@@ -507,7 +510,7 @@ def test_on_a_gpu_both_engines_run_the_fused_plan(engine: Any) -> None:
 
 @on_gpu
 def test_on_a_gpu_values_cross_streams_in_order() -> None:
-    """A slow fill on one stream, its reader on another: without the wait the reader sees zeros."""
+    """One stream fills a tensor slowly and another reads it. Without the wait, the reader would see zeros."""
     sums: list[torch.Tensor] = []
 
     def fill(ctx: IterContext) -> None:
@@ -526,7 +529,7 @@ def test_on_a_gpu_values_cross_streams_in_order() -> None:
 
 @on_gpu
 def test_on_a_gpu_a_batch_is_ready_before_a_task_of_another_stream_reads_it() -> None:
-    """The data iterator fills it slowly on the caller's stream."""
+    """The data iterator fills the batch slowly on the caller's stream."""
     sums: list[torch.Tensor] = []
 
     def data() -> Iterator[torch.Tensor]:
@@ -542,7 +545,7 @@ def test_on_a_gpu_a_batch_is_ready_before_a_task_of_another_stream_reads_it() ->
 
 
 def overwritten(keep_alive: bool) -> bool:
-    """Whether memory that one stream frees is taken again while another stream is still to read it."""
+    """Return whether memory that one stream frees is reused while another stream has yet to read it."""
     wrong = []
 
     def make(ctx: IterContext) -> None:
@@ -560,7 +563,7 @@ def overwritten(keep_alive: bool) -> bool:
     schedule = dict(
         zip(tasks, (TaskSchedule(stream="a"), TaskSchedule(stream="b"), TaskSchedule(stream="a")), strict=True)
     )
-    # reuse waits for nothing on the device: no event of read_late holds stream a up.
+    # reuse waits for nothing on the device, because no event of read_late delays stream a.
     pipe = SWPipeline(PipelinePlan(schedule, [("read_late", "make")]), 0, order="stage_descending")
     if not keep_alive:
         pipe.device.keep_alive = lambda values, stream: None  # type: ignore[method-assign]

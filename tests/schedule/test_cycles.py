@@ -1,4 +1,4 @@
-"""The longest cycle of dependencies against a list of all cycles, and against what an engine without other limits reaches."""
+"""The longest cycle of dependencies, compared with all cycles and with the period of an engine without other limits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MANY = settings(max_examples=examples(200), deadline=None)
 
 
 def cycles(plan: CheckedPlan) -> Iterator[tuple[list[str], int]]:
-    """Yield every cycle that visits no task twice: its tasks, and the iterations it spans."""
+    """Yield every cycle that visits no task twice, as its tasks and the number of iterations it spans."""
     followers: dict[str, list[tuple[str, int]]] = {name: [] for name in plan.names}
     for spanned, dependencies in enumerate((plan.intra, plan.inter)):
         for task, deps in dependencies.items():
@@ -63,7 +63,10 @@ def test_the_longest_of_all_cycles_is_returned(data: st.DataObject, plan: Pipeli
 @MANY
 @given(st.data(), legal_plans())
 def test_an_engine_that_nothing_else_limits_reaches_it(data: st.DataObject, plan: PipelinePlan) -> None:
-    """A stream for each task, any number of iterations in flight: a task alone or a cycle sets the period."""
+    """Each task has its own stream, and any number of iterations may be in flight.
+
+    So a task or a cycle determines the period.
+    """
     schedule = {name: replace(s, stream=f"of {name}", thread_group="default") for name, s in plan.schedule.items()}
     checked = validate_plan(replace(plan, schedule=schedule))
     durations = drawn_durations(data, checked, least=1)
@@ -81,7 +84,7 @@ def test_an_engine_that_nothing_else_limits_reaches_it(data: st.DataObject, plan
 
 
 def test_a_slow_lookup_makes_the_document_s_plan_wait_for_itself() -> None:
-    """SWP-69: EmbLookup needs the Backward before it, so a period holds all three tasks, whatever the streams."""
+    """SWP-69: EmbLookup needs the previous Backward, so a period contains all three tasks, whatever the streams."""
     slow = {**FUSED_NS, "EmbLookup": 2000 * US}
     bound = slow["EmbLookup"] + slow["Forward"] + slow["Backward"]
     assert longest_cycle(validate_plan(fused_sparse_dist()), slow) == (bound, "EmbLookup -> Forward -> Backward")
@@ -89,12 +92,12 @@ def test_a_slow_lookup_makes_the_document_s_plan_wait_for_itself() -> None:
     assert (prediction.ideal_ns, prediction.period_ns, prediction.efficiency) == (bound, bound, 1)
     assert prediction.bottleneck == "cycle EmbLookup -> Forward -> Backward"
     assert "ideal 11000.000 us (cycle EmbLookup -> Forward -> Backward)" in str(prediction)
-    # With the usual lookup, the default stream has more to do than the cycle takes.
+    # With the usual lookup, the default stream's work takes longer than the cycle.
     assert predict(fused_sparse_dist(), FUSED_NS).bottleneck == "default"
 
 
 def test_a_cycle_of_two_iterations_counts_by_half() -> None:
-    """a needs the last b, b needs the last a: 9 ns in two iterations."""
+    """a needs the last b, and b needs the last a. This takes 9 ns in two iterations."""
     plan = PipelinePlan({"a": TaskSchedule(0, "x"), "b": TaskSchedule(0, "y")}, [], [("a", "b"), ("b", "a")])
     assert longest_cycle(validate_plan(plan), {"a": 1, "b": 8}) == (Fraction(9, 2), "a -> b")
 

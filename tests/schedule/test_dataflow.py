@@ -29,7 +29,7 @@ def test_swp_54_max_depth_is_at_least_1(max_depth: Any) -> None:
 
 
 def test_swp_54_stages_are_ignored() -> None:
-    """Stages that break corollary 1 and a depth that does not fit."""
+    """The stages break corollary 1, and the depth does not match."""
     diary = Diary()
     plan = plan_of({"first": 3, "second": 0}, [("second", "first")], [("second", "first")], diary=diary)
     plan.pipeline_depth = 9
@@ -42,7 +42,7 @@ TWO_GROUPS = {"thread_group": {"a": "io", "H2D": "io"}}
 
 
 class Held:
-    """Put in the place of the threads' queues: nothing runs until the test says so."""
+    """A replacement for the threads' queues in which nothing runs until the test allows it."""
 
     def __init__(self, pipe: DataFlowPipeline) -> None:
         self.pipe = pipe
@@ -53,7 +53,7 @@ class Held:
         self.fired += [(iter_idx, name) for name, iter_idx in items]
 
     def finish(self, iter_idx: int, name: str) -> list[tuple[int, str]]:
-        """The task is submitted; what fires because of that."""
+        """Mark the task as submitted, and return the tasks that fire because of it."""
         before = len(self.fired)
         self.pipe._after_task_complete(name, iter_idx)
         return self.fired[before:]
@@ -68,14 +68,14 @@ def held(max_depth: int = 2) -> tuple[DataFlowPipeline, Held]:
 def test_swp_55_the_five_conditions_one_by_one() -> None:
     pipe, queue = held(max_depth=2)
     pipe._try_advance(iter(range(5)))
-    # 3: only iterations 0 and 1 have a context. 5: b(1) waits for c(0); iteration 0 waits for none before it.
+    # Condition 3: only iterations 0 and 1 have a context. 5: b(1) waits for c(0), and iteration 0 has no predecessor.
     assert queue.fired == [(0, "a"), (0, "b"), (1, "a")]
     assert not pipe._firing.can_fire("a", 2)
-    assert not pipe._firing.can_fire("a", 0)  # 1: it has fired
-    assert queue.finish(0, "a") == []  # 4: c needs b too
+    assert not pipe._firing.can_fire("a", 0)  # condition 1: it has already fired
+    assert queue.finish(0, "a") == []  # condition 4: c also needs b
     assert queue.finish(0, "b") == [(0, "c")]
     assert queue.finish(0, "c") == [(1, "b")]
-    pipe._firing.pending["c"] = 2  # 2: as many in flight as there may be
+    pipe._firing.pending["c"] = 2  # condition 2: the maximum is in flight
     pipe._firing.done |= {("a", 1), ("b", 1)}
     assert not pipe._firing.can_fire("c", 1)
     pipe._firing.pending["c"] = 1
@@ -83,7 +83,7 @@ def test_swp_55_the_five_conditions_one_by_one() -> None:
 
 
 def test_swp_56_done_means_submitted_not_run() -> None:
-    """While a(0) still runs on its stream, b(0) is submitted behind it."""
+    """While a(0) still runs on its stream, b(0) is submitted after it."""
     let_go, diary = threading.Event(), Diary()
     plan = plan_of(
         {"a": 0, "b": 0}, [("b", "a")], diary=diary, before={"a": lambda ctx: let_go.wait(20) and None}, **TWO_GROUPS
@@ -118,7 +118,7 @@ def test_swp_57_retiring_sweeps_what_a_full_buffer_held_back() -> None:
     assert queue.fired[3:] == [(1, "a"), (1, "b")]
     pipe._firing.pending["a"] = 1
     pipe._firing.fired.discard(("a", 1))
-    pipe._sweep_fire()  # full: nothing
+    pipe._sweep_fire()  # the buffer is full, so nothing fires
     assert queue.fired[5:] == []
     pipe._firing.pending["a"] = 0
     pipe._sweep_fire()
@@ -130,7 +130,7 @@ def test_swp_57_retiring_itself_sweeps() -> None:
     pipe._try_advance(iter(range(2)))
     pipe._firing.fired.discard(("a", 1))
     before = len(queue.fired)
-    pipe._sweep_fire()  # a is in flight twice, as far as the books say
+    pipe._sweep_fire()  # by the engine's counts, a is in flight twice
     assert queue.fired[before:] == []
     pipe._do_retire(0, None)
     assert (1, "a") in queue.fired[before:]
@@ -176,7 +176,7 @@ def test_trap_t10_a_task_counts_as_in_flight_until_its_iteration_is_retired() ->
 
 
 def test_trap_t8_max_depth_1_is_strictly_one_iteration_after_the_other() -> None:
-    """SWP-60: not a clocked pipeline of depth 3, where H2D(1) runs before Backward(0)."""
+    """SWP-60: this is not a clocked pipeline of depth 3, in which H2D(1) runs before Backward(0)."""
     diary = Diary()
     pipe = DataFlowPipeline(fused_sparse_dist(diary), 1, "cpu")
     pipe.run(range(5))
@@ -195,7 +195,7 @@ def test_swp_70_the_same_plan_object_serves_both_engines() -> None:
 
 
 def test_swp_60_ordered_tasks_of_one_thread_cannot_block_each_other() -> None:
-    """late(i) could be submitted before early(i), on the same thread, and would wait there for early's turn for ever."""
+    """late(i) might be submitted before early(i) on the same thread, and would then wait forever for early's turn."""
     diary, let_go = Diary(), threading.Event()
 
     class Slow(CpuDevice):

@@ -1,6 +1,6 @@
-"""The page docs/software-pipelines.md: its code runs, prints what the page shows, and draws the picture on it.
+"""The page docs/software-pipelines.md: its code runs and prints the shown output, and its picture is current.
 
-After a change to the code on the page, `python -m tests.schedule.test_docs` writes what it prints, and the picture.
+After a change of the page's code, `python -m tests.schedule.test_docs` writes the output and the picture.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PICTURE = "software-pipelines.svg"
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("error::pipelines.schedule.PlanWarning")  # what the page teaches draws no warnings
+@pytest.mark.filterwarnings("error::pipelines.schedule.PlanWarning")  # the page's examples must not warn
 def test_every_block_prints_what_the_page_shows(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="the engines need torch")
     blocks = blocks_of(PAGE, tmp_path)

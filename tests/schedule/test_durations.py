@@ -1,4 +1,4 @@
-"""Declared durations: one draw for the simulator and the simulated device, another for each task."""
+"""Declared durations: the simulator and the simulated device draw the same values, and each task draws its own."""
 
 from __future__ import annotations
 

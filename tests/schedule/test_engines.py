@@ -1,4 +1,7 @@
-"""Both engines on the cpu device: what runs when, and for which iteration (SWP-9 to SWP-16, SWP-33 to SWP-45, SWP-53)."""
+"""Both engines on the cpu device: when tasks run, and for which iteration.
+
+SWP-9 to SWP-16, SWP-33 to SWP-45, SWP-53.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,7 @@ every_engine = pytest.mark.parametrize("engine", ENGINES, ids=IDS)
 
 
 def finish(pipe: Any, data: Any) -> list[int]:
-    """progress() to the end; the iterations in the order they came back."""
+    """Call progress() to the end, and return the iterations in the order in which they came back."""
     done = []
     while True:
         try:
@@ -89,7 +92,7 @@ def test_swp_38_39_fill_and_progress_run_every_iteration_in_order(engine: Any, n
 )
 @given(data=st.data(), n=st.integers(1, 7), iterations=st.integers(0, 6))
 def test_swp_33_every_random_legal_plan_completes(engine: Any, data: st.DataObject, n: int, iterations: int) -> None:
-    """No plan hangs, every task sees its own iteration's context, every dependency is kept, orders are kept."""
+    """No plan hangs, every task sees its own iteration's context, and every dependency and order is kept."""
     drawn = draw_plan(data, n)
     pipe = quiet(engine, drawn.plan)
     pipe.signal_timeout_s = pipe.progress_timeout_s = 20.0
@@ -127,7 +130,7 @@ def test_swp_33_every_random_plan_with_a_fault_is_refused(data: st.DataObject, n
 
 
 def quiet(engine: Any, plan: PipelinePlan) -> Any:
-    """Random plans are suspicious; their warnings are not the point."""
+    """Create an engine without warnings, which random plans cause but which do not matter here."""
     import warnings
 
     with warnings.catch_warnings():
@@ -136,7 +139,7 @@ def quiet(engine: Any, plan: PipelinePlan) -> Any:
 
 
 class SpyDevice(CpuDevice):
-    """Writes down what an engine asks for."""
+    """A device that records the engine's calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -163,7 +166,7 @@ def test_swp_9_and_13_every_dependency_is_a_wait_and_every_task_ends_with_its_re
     pipe.run(range(2))
     events = [(pipe._slots.of(i).events["a"], pipe._slots.of(i).events["b"]) for i in (0, 1)]
     assert device.asked == [
-        ("launch", "x", "SWP/a/iter0"),  # SWP-10: iteration 0 waits for no iteration before it
+        ("launch", "x", "SWP/a/iter0"),  # SWP-10: iteration 0 waits for no earlier iteration
         ("record", "x", events[0][0]),
         ("wait", "default", events[0][0]),
         ("launch", "default", "SWP/b/iter0"),
@@ -281,7 +284,7 @@ def test_swp_14_a_task_of_another_thread_is_waited_for() -> None:
 
 
 def submitted(pipe: SWPipeline, periods: int) -> list[dict[int, int]]:
-    """Stage -> iteration, period by period."""
+    """Return the iteration of each stage in each period."""
     by_period: list[dict[int, int]] = []
     data = iter(range(100))
 
@@ -319,7 +322,7 @@ def test_swp_20_and_21_scenarios_1_and_2_run(order: str) -> None:
 
 
 def test_swp_20_the_ascending_order_hangs_where_descending_does_not() -> None:
-    """Shows that the scenario can tell a wrong order: A is submitted first and waits for B behind it."""
+    """A is submitted first and waits for B, which is behind it. So the scenario detects a wrong order."""
     pipe = SWPipeline(plan_of({"A": 0, "B": 1}, [], [("A", "B")]), "cpu")
     pipe.signal_timeout_s = 0.2
     pipe._enqueue_order = ["A", "B"]
@@ -372,7 +375,7 @@ def test_swp_39_none_takes_no_batch_but_finishes_what_is_in_flight(engine: Any) 
     assert len(taken) == in_flight
     with pytest.raises(StopIteration):
         pipe.progress(None)
-    assert finish(pipe, data) == list(range(in_flight, 10))  # data again: it fills up and goes on
+    assert finish(pipe, data) == list(range(in_flight, 10))  # with data again, the pipeline refills and continues
     diary.check(FUSED_STAGES, 10, FUSED_INTRA, FUSED_INTER)
 
 
@@ -453,7 +456,7 @@ def test_swp_45_drain_finishes_what_is_in_flight_and_the_iterator_can_be_changed
 
 @every_engine
 def test_swp_4_ordered_tasks_of_two_streams_do_not_run_beside_each_other(engine: Any) -> None:
-    """On a device whose streams run bodies later, launching in order would not be enough."""
+    """Launching in order would not suffice on a device whose streams run the bodies later."""
     diary, let_go = Diary(), threading.Event()
     names = ["first", "second", "free"]
     plan = plan_of(
@@ -468,14 +471,14 @@ def test_swp_4_ordered_tasks_of_two_streams_do_not_run_beside_each_other(engine:
     pipe = engine(plan)
     data = pipe.fill_pipeline(range(3))
     assert eventually(lambda: ("free", 0) in diary.ended and pipe._slots.of(0).complete.is_set())
-    assert ("second", 0) not in diary.began  # submitted, and held back behind first
+    assert ("second", 0) not in diary.began  # submitted, but waiting for first
     let_go.set()
     finish(pipe, data)
     assert [entry for entry in diary.order if entry[0] != "free"] == [(n, i) for i in range(3) for n in names[:2]]
 
 
 def test_swp_53_contexts_live_from_copy_to_backward() -> None:
-    """Depth 2, 3 batches: while iteration 0 computes, only iterations 0 and 1 have a context."""
+    """Depth 2 and 3 batches: while iteration 0 computes, only iterations 0 and 1 have a context."""
     alive = []
     stages = {"CopyBatch": 0, "Forward": 1, "Backward": 1}
     deps = [("Forward", "CopyBatch"), ("Backward", "Forward")]

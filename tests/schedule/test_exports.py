@@ -1,4 +1,4 @@
-"""`from pipelines.schedule import predict` is the function, whatever was imported before, and needs no torch."""
+"""`from pipelines.schedule import predict` yields the function, whatever was imported before, and needs no torch."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def test_functions_that_are_called_like_their_module(first: str) -> None:
     assert done.stdout.split() == ["True", "False"]
 
 
-@pytest.mark.slow  # tests/test_rooms.py has what its files import of ours
+@pytest.mark.slow  # tests/test_rooms.py checks the imports of each file
 def test_the_room_stands_alone_on_torch_and_the_standard_library() -> None:
-    """All of it but the runner, imported and at work: of ours only pictures' pieces come in, and no package but torch's own."""
+    """Everything except the runner is imported and used. It loads only torch's packages and our parts of pictures."""
     pytest.importorskip("torch", reason="the engines need torch")
     code = (
         "import sys, torch, torch.distributed, torch.autograd.profiler\n"

@@ -1,4 +1,7 @@
-"""Nothing hangs and nothing is lost silently: errors and time-outs reach the caller, and the engine can be used again."""
+"""Failures: nothing hangs or is lost silently.
+
+Errors and time-outs reach the caller, and the engine can be used again.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +39,11 @@ GROUPS = {name: {"H2D": "io", "EmbLookup": "emb"}.get(name, "default") for name 
 
 
 TELLING = ("H2D", "EmbLookup", "Backward")
-"""Of each thread group one task."""
+"""One task of each thread group."""
 
 
 class Breaks:
-    """Raises in one iteration, once."""
+    """A function that raises once, in one iteration."""
 
     def __init__(self, iteration: int) -> None:
         self.iteration = iteration
@@ -134,7 +137,7 @@ def test_swp_9_a_signal_that_does_not_come_times_out_with_both_tasks_named(engin
     let_go = threading.Event()
 
     class Slow(CpuDevice):
-        """Its launch of b(1) blocks the thread that submits it, as a CUDA call that synchronizes would."""
+        """A device whose launch of b(1) blocks the submitting thread, like a CUDA call that synchronizes."""
 
         def launch(self, stream: Any, body: Any, work: Any) -> None:
             if (work.task, work.iteration) == ("b", 1):
@@ -151,14 +154,17 @@ def test_swp_9_a_signal_that_does_not_come_times_out_with_both_tasks_named(engin
         pipe.run(range(5))
     let_go.set()
     pipe.drain()
-    assert pipe._slots is not slots  # the thread that was left behind writes into the old ones
+    assert pipe._slots is not slots  # the abandoned thread writes into the old slots
     pipe.run(range(5))
 
 
 @every_engine
 @pytest.mark.filterwarnings("ignore::pipelines.schedule.PlanWarning")
 def test_swp_67_who_waits_for_its_turn_is_let_go_by_a_failure(engine: Any) -> None:
-    """second waits for first's turn, first for base, and launching base fails."""
+    """`second` waits for its turn after `first`, and `first` depends on `base`.
+
+    Launching `base` fails, and the failure must release `second`.
+    """
     pipe: Any = None
 
     class Broken(CpuDevice):
@@ -170,11 +176,11 @@ def test_swp_67_who_waits_for_its_turn_is_let_go_by_a_failure(engine: Any) -> No
             super().launch(stream, body, work)
 
     names = ["base", "first", "second"]
-    own = {name: name for name in names}  # on one stream, second would wait for first before its turn
+    own = {name: name for name in names}  # on a common stream, second would wait for first before its turn
     ordered = {"first": True, "second": True}
     plan = plan_of(dict.fromkeys(names, 0), [("first", "base")], stream=own, thread_group=own, globally_ordered=ordered)
     pipe = engine(plan, device=Broken())
-    clocked = isinstance(pipe, SWPipeline)  # data flow does not give second to its thread before first
+    clocked = isinstance(pipe, SWPipeline)  # data flow does not submit second before first
     pipe.signal_timeout_s = 20.0
     if clocked:
         pipe._enqueue_order = names

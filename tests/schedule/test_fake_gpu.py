@@ -1,4 +1,4 @@
-"""Lines of the schedules that run on CUDA only, on a fake GPU. The device itself: test_cuda.py."""
+"""The code of the schedules that runs only on CUDA, on a fake GPU. test_cuda.py tests the device itself."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ON_CUDA = Settings(load_plan("mlp"), "sw", "cuda:0", iterations=4, size="tiny")
 
 
 def test_a_pause_is_a_spinning_kernel_of_that_time(gpu: FakeGpu) -> None:
-    """By the fastest of some measurements, because an idle GPU is clocked down."""
+    """The fastest of several measurements calibrates it, because an idle GPU lowers its clock."""
     pause = pause_on(CUDA)
     began_ms, n_sleeps = gpu.now_ms, gpu.n_sleeps
     pause(3_000_000)
@@ -84,7 +84,7 @@ def test_a_lookup_s_update_ends_before_the_backward_that_made_it(gpu: FakeGpu) -
         work.device = torch.device("cuda:0" if task.name in ("EmbLookup", "Backward") else "cpu")
         streams.append(gpu.stream)
         task.fn(ctx)
-        gpu.stream = type(gpu.stream)()  # each task has its own
+        gpu.stream = type(gpu.stream)()  # each task has its own stream
     names = [task.name for task in work.tasks()]
     lookup, backward = streams[names.index("EmbLookup")], streams[names.index("Backward")]
     assert [stream.waited_for for stream in streams] == [[lookup] if s is backward else [] for s in streams]

@@ -1,4 +1,4 @@
-"""The Gantt chart: everything of the timeline is in it, and any name survives."""
+"""The Gantt chart: it contains everything of the timeline, and any name is valid."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def boxes(svg: str, kind: str) -> list[ElementTree.Element]:
-    """Boxes of one class that say something (the legend's do not)."""
+    """Return the boxes of one class that have a title, which excludes the legend's."""
     rects = ElementTree.fromstring(svg).iter(f"{SVG}rect")
     return [r for r in rects if r.get("class") == kind and r.find(f"{SVG}title") is not None]
 
@@ -33,7 +33,7 @@ def texts(svg: str) -> list[str]:
 
 
 def test_every_span_and_every_stall_is_drawn() -> None:
-    """SWP-46 as a picture: lanes are streams, boxes tasks of iterations, stalls with their cause."""
+    """SWP-46 as a picture: lanes are streams, boxes are tasks of iterations, and stalls show their cause."""
     timeline = simulate(fused_sparse_dist(), FUSED_NS, iterations=6)
     svg = gantt(timeline, title="clocked")
     assert len(boxes(svg, "task")) == len(timeline.spans)
@@ -45,7 +45,7 @@ def test_every_span_and_every_stall_is_drawn() -> None:
 
 
 def test_boxes_are_where_the_times_are() -> None:
-    """SWP-71: at 1 pixel a microsecond, T1 of iteration 1 lies from 14 to 24."""
+    """SWP-71: at 1 pixel per microsecond, T1 of iteration 1 extends from 14 to 24."""
     timeline = simulate(chain(2), {"T0": 4_000, "T1": 10_000}, iterations=2)
     svg = gantt(timeline, width=24)
     left = {says(box).split(":")[0]: (float(box.get("x", 0)), float(box.get("width", 0))) for box in boxes(svg, "task")}
@@ -64,7 +64,7 @@ def test_boxes_are_where_the_times_are() -> None:
 
 
 def test_a_part_of_the_run() -> None:
-    """SWP-46: only what is in the window, cut at its edges, and ticks of its own."""
+    """SWP-46: only spans in the window are drawn, clipped at its edges, with their own ticks."""
     timeline = simulate(chain(2), {"T0": 4_000, "T1": 10_000}, iterations=50)
     svg = gantt(timeline, start_ns=100_000, end_ns=120_000, width=200)
     drawn = [says(box).split(" on ")[0] for box in boxes(svg, "task")]
@@ -77,13 +77,13 @@ def test_a_part_of_the_run() -> None:
 @settings(max_examples=examples(100), deadline=None)
 @given(st.text(min_size=1), st.text(min_size=1), st.text())
 def test_any_name_gives_well_formed_xml(task: str, stream: str, title: str) -> None:
-    """SWP-3: a name is any string; markup, quotes, control characters and lone surrogates do not break the file."""
+    """SWP-3: a name is any string. Markup, quotes, control characters and lone surrogates do not break the file."""
     span = Span(task, 0, stream, 0, 5_000, 90_000, (Stall("event", 5_000, task, 0),))
     ElementTree.fromstring(gantt(Timeline("recorded", [span]), title=title))
 
 
 def test_markup_in_a_name_is_text() -> None:
-    """SWP-3: the name is read back as it is."""
+    """SWP-3: the name can be read back unchanged."""
     name = "<script>alert('&\"')</script>"
     svg = gantt(Timeline("recorded", [Span(name, 3, "a & b", 0, 0, 9_000)]))
     assert "<script" not in svg
@@ -92,7 +92,7 @@ def test_markup_in_a_name_is_text() -> None:
 
 
 def test_nothing_from_elsewhere(tmp_path: Path) -> None:
-    """Issue 3: no server; the file refers to nothing but the SVG name space and its own hatching."""
+    """Issue 3: no server. The file refers only to the SVG name space and its own hatching."""
     path = write_gantt(simulate(fused_sparse_dist(), FUSED_NS, iterations=3), tmp_path / "run.svg", width=300)
     svg = path.read_text(encoding="utf-8")
     assert re.findall(r"https?://[^\"]*", svg) == ["http://www.w3.org/2000/svg"]
@@ -110,5 +110,5 @@ def test_empty_run_and_empty_part() -> None:
 
 @pytest.mark.parametrize(("span", "step"), [(1, 1), (8, 1), (9, 2), (17, 5), (41, 10), (60_000, 10_000), (81, 20)])
 def test_ticks(span: int, step: int) -> None:
-    """At most 8 steps of 1, 2 or 5 times a power of ten."""
+    """There are at most 8 steps of 1, 2 or 5 times a power of ten."""
     assert tick_step(span) == step

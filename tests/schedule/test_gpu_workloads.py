@@ -1,4 +1,4 @@
-"""What workloads do on a GPU only: the size that fits it, and the captured step. torch.cuda is replaced."""
+"""The code of workloads that runs only on a GPU: the fitting size and the captured step. A fake replaces torch.cuda."""
 
 from __future__ import annotations
 
@@ -62,16 +62,16 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> FakeMemory:
     }
     for name, fake in fakes.items():
         monkeypatch.setattr(torch.cuda, name, fake)
-    monkeypatch.setattr(gc, "collect", lambda: 0)  # takes long in a process that has run other tests
+    monkeypatch.setattr(gc, "collect", lambda: 0)  # slow in a process that has run other tests
     return memory
 
 
 @pytest.mark.parametrize(
     ("stays", "works", "batch"),
     [
-        (0.0, 1.5625, 64),  # 5 iterations in flight take 500 of 1000 bytes: just fits
+        (0.0, 1.5625, 64),  # 5 iterations in flight just fit, with 500 of 1000 bytes
         (0.0, 1.5626, 32),
-        (7.8125, 0.0, 64),  # what stays counts once
+        (7.8125, 0.0, 64),  # memory that stays counts once
         (7.8126, 0.0, 32),
         (0.0, 1000.0, 0),  # not even one sample
     ],
@@ -102,7 +102,7 @@ def test_every_large_shape_can_be_halved(name: str) -> None:
 
 
 def test_a_captured_step_trains_from_the_first_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Warm-up and capture run the step, so their effect has to be undone."""
+    """Warm-up and capture run the step, so their effect must be undone."""
     steps: list[str] = []
 
     class Graph:

@@ -1,4 +1,4 @@
-"""Data flow keeps the order that the stages give each stream, and nothing hangs because of it (SWP-54, SWP-60, SWP-70)."""
+"""Data flow keeps the order that the stages define on each stream, without hanging (SWP-54, SWP-60, SWP-70)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.schedule.random_plans import draw_plan
 from tests.schedule.simulation_help import legal_plans
 
 PROPERTY = settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
-MIXED = {"X": 0, "C": 1, "Y": 2}  # X and Y share a stream, and what is between them has one of its own
+MIXED = {"X": 0, "C": 1, "Y": 2}  # X and Y share a stream, and C between them has another
 
 
 def mixed(diary: Diary | None = None) -> PipelinePlan:
@@ -43,14 +43,14 @@ def simulated(plan: PipelinePlan, **options: Any) -> dict[Any, list[tuple[str, i
 
 
 def one_thread(plan: PipelinePlan) -> PipelinePlan:
-    """One thread submits in the clock's order whatever the engine does about streams."""
+    """Return the plan with one thread group. Its thread submits in the clock's order, whatever the engine."""
     return replace(plan, schedule={ref: replace(s, thread_group="default") for ref, s in plan.schedule.items()})
 
 
 @PROPERTY
 @given(legal_plans(), st.integers(0, 3), st.integers(0, 4))
 def test_each_stream_has_the_clocks_order_whatever_the_timing(plan: PipelinePlan, more: int, submit_ns: int) -> None:
-    """The lanes hold for several threads too; the clock, which is asked what is right, has one."""
+    """The lanes also hold for several threads. The clock, which defines the right order, runs with one thread."""
     wanted = simulated(one_thread(plan))
     assert simulated(plan, submit_ns=submit_ns) == wanted
     flow = {"engine": "DataFlowPipeline", "max_depth": validate_plan(plan).depth + more}
@@ -74,7 +74,7 @@ def test_with_fewer_iterations_than_stages_the_last_stages_are_one(plan: Pipelin
         ],
     )
     assert simulated(plan, engine="DataFlowPipeline", max_depth=max_depth) == wanted
-    # What shares stage and stream comes in the order that it has with all stages.
+    # Tasks that share stage and stream keep the order that they have with all stages.
     places, whole = list(order), list(lane_order(checked, checked.depth))
     for a, b in pairwise(
         sorted(whole, key=lambda name: (str(checked.stream(name)), checked.stage(name), whole.index(name)))
@@ -84,7 +84,7 @@ def test_with_fewer_iterations_than_stages_the_last_stages_are_one(plan: Pipelin
 
 
 def test_stages_of_one_stream_overlap_as_by_the_clock() -> None:
-    """X(1) is behind Y(0) only where nothing but Y(0) is left to do: else the stream would wait for C."""
+    """X(1) follows Y(0) only if no other work is left. Otherwise, the stream would wait for C."""
     clock = simulated(mixed())
     assert clock["default"][:6] == [("X", 0), ("X", 1), ("X", 2), ("Y", 0), ("X", 3), ("Y", 1)]
     assert simulated(mixed(), engine="DataFlowPipeline", max_depth=4) == clock
@@ -96,7 +96,7 @@ def test_stages_of_one_stream_overlap_as_by_the_clock() -> None:
     ]
     times = {"X": 4, "C": 9, "Y": 4}
     ends = simulate(mixed(), times, iterations=50, engine="DataFlowPipeline", max_depth=3).completions()
-    assert (ends[40] - ends[20]) / 20 <= 9.5  # the bottleneck's, not the sum of all
+    assert (ends[40] - ends[20]) / 20 <= 9.5  # the bottleneck's time, not the sum
 
 
 def test_stages_that_no_clock_could_run_are_said_to_be_ignored() -> None:
@@ -160,7 +160,7 @@ def test_the_engine_runs_each_stream_as_the_clocked_one(device: str, data: st.Da
 @pytest.mark.parametrize("order", ["ready_first", "stage_descending"])
 @pytest.mark.parametrize("takes", [[], [True, False, True, False, False]], ids=["steady", "paused"])
 def test_a_thread_that_is_late_keeps_its_place_on_the_stream(order: str, takes: list[bool]) -> None:
-    """The update's thread is slow to launch: the next forward of the stream, of another thread, waits for it."""
+    """The update's thread is slow to launch. The stream's next forward, from another thread, must wait for it."""
     pytest.importorskip("torch", reason="the engines need torch")
     from pipelines.schedule import SWPipeline
 
@@ -190,7 +190,10 @@ def test_a_thread_that_is_late_keeps_its_place_on_the_stream(order: str, takes: 
 def test_no_batch_for_a_while_holds_nobody_up(
     data: st.DataObject, n: int, max_depth: int, order: str, takes: list[bool], batches: int
 ) -> None:
-    """progress(None) begins no iteration, which the lanes of an iteration in flight may wait for; then it goes on."""
+    """progress(None) begins no iteration, even if the lanes of an iteration in flight wait for it.
+
+    Later the run continues.
+    """
     pytest.importorskip("torch", reason="the engines need torch")
     drawn = draw_plan(data, n)
     pipe = flow(drawn.plan, max_depth, "simulated", order=order)
@@ -205,7 +208,7 @@ def test_no_batch_for_a_while_holds_nobody_up(
 
 
 class LateDevice(SimulatedDevice):
-    """Writes down its launches; a launch of `update` takes 2 ms."""
+    """A device that records its launches, and takes 2 ms to launch `update`."""
 
     launched: list[tuple[str, int]]
 
@@ -242,7 +245,7 @@ def test_swp_70_the_documents_plan_warns_about_nothing_and_keeps_its_order() -> 
 
 
 def test_h2d_still_runs_ahead() -> None:
-    """SWP-58: a lane holds back nothing on another stream."""
+    """SWP-58: a lane delays nothing on another stream."""
     pytest.importorskip("torch", reason="the engines need torch")
     import threading
 
@@ -257,9 +260,9 @@ def test_h2d_still_runs_ahead() -> None:
     pipe.drain()
 
 
-@pytest.mark.slow  # nothing changes here but with `legal_plans`
+@pytest.mark.slow  # the outcome changes only if `legal_plans` does
 def test_drawn_plans_hold_streams_of_several_stages() -> None:
-    """Else the properties above would say little."""
+    """Otherwise, the properties above would show little."""
     seen = set()
 
     @settings(max_examples=200, deadline=None, database=None, derandomize=True)

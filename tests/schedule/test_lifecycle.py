@@ -1,4 +1,4 @@
-"""An engine's threads end however a loop ends, and a caller gets at what its iterations left (SWP-39, SWP-45)."""
+"""An engine's threads end however a loop ends, and callers can read the results of iterations (SWP-39, SWP-45)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_with_drains_at_the_end_and_aborts_after_an_exception(engine: Any) -> No
         assert pipe.progress(data) == 0
     assert own_threads() == []
     begun = len(diary.iterations("H2D"))
-    diary.check(FUSED_STAGES, begun, FUSED_INTRA, FUSED_INTER)  # all that had begun was finished
+    diary.check(FUSED_STAGES, begun, FUSED_INTRA, FUSED_INTER)  # every iteration that began was finished
     with pytest.raises(ZeroDivisionError), pipe:
         data = pipe.fill_pipeline(range(9))
         pipe.progress(data)
@@ -141,7 +141,7 @@ def test_an_abandoned_engine_with_an_unnoticed_failure_goes_too(engine: Any) -> 
         raise KeyError(ctx.iter_idx)
 
     pipe = engine(fused_sparse_dist(before={"Forward": breaks}, thread_group={"H2D": "io"}))
-    with contextlib.suppress(PipelineError):  # raised here if the thread fails before the last period is submitted
+    with contextlib.suppress(PipelineError):  # raises here if the thread fails before the last period is submitted
         pipe.fill_pipeline(range(9))
     assert eventually(partial(has_failed, pipe._run))
     gone = weakref.ref(pipe)
@@ -166,7 +166,7 @@ def test_an_abandoned_engine_finishes_the_tasks_that_are_running() -> None:
 
 
 def test_an_engine_that_ends_does_not_disturb_another_on_its_device() -> None:
-    """drain() of one closes the streams by name, while the other's first task still runs on one of them."""
+    """One engine's drain() closes the streams by name, while the other's first task still runs on one of them."""
     device, let_go, diary = CpuDevice(), threading.Event(), Diary()
     slow = plan_of(
         {"a": 0, "b": 0},
@@ -201,7 +201,7 @@ def test_an_engine_that_ends_does_not_disturb_another_on_its_device() -> None:
     assert own_threads() == []
 
 
-# --- what an iteration left
+# --- results of an iteration
 
 
 @every_engine
@@ -223,15 +223,15 @@ def test_on_retire_gets_every_finished_iteration_in_order_in_the_callers_thread(
     data = pipe.fill_pipeline(batches, take)
     assert [pipe.progress(data), pipe.progress(data)] == [0, 1]
     assert got == wanted[:2]
-    pipe.drain()  # finishes what has begun, and gives it too
+    pipe.drain()  # finishes the iterations in flight, and returns them too
     assert got == wanted[: len(got)] and len(got) > 3
     seen = len(got)
-    pipe.run(batches)  # not told to
+    pipe.run(batches)  # without the option
     assert len(got) == seen
 
 
 def test_a_finished_iteration_is_let_go_before_the_next_is_given() -> None:
-    """It is the callback's: an engine that kept it would hold one iteration more in memory."""
+    """The callback owns it. An engine that kept it would need memory for one more iteration."""
     alive: list[weakref.ref] = []
     counts = []
 
@@ -246,7 +246,7 @@ def test_a_finished_iteration_is_let_go_before_the_next_is_given() -> None:
         counts.append(sum(ref() is not None for ref in alive))
 
     DataFlowPipeline(plan_of({"a": 0}, [], before={"a": make}), 1, "simulated").run(range(6), on_retire=take)
-    assert max(counts) <= 2  # the one given, and the one that took its place
+    assert max(counts) <= 2  # the returned iteration, and its successor
 
 
 @every_engine
@@ -270,7 +270,10 @@ def test_what_on_retire_raises_stops_the_engine_and_comes_out(engine: Any, error
 @every_engine
 @pytest.mark.parametrize("good", [0, 1, 7])
 def test_iterations_before_an_error_of_the_data_are_finished_first(engine: Any, good: int) -> None:
-    """As in a plain loop, and as several ranks must: what was begun is through when the error comes."""
+    """A plain loop does the same, and several ranks must.
+
+    All iterations that began are finished when the error is raised.
+    """
 
     def data() -> Iterator[int]:
         yield from range(good)
@@ -286,7 +289,7 @@ def test_iterations_before_an_error_of_the_data_are_finished_first(engine: Any, 
         assert done == list(range(good))
         diary.check(FUSED_STAGES, good, FUSED_INTRA, FUSED_INTER)
         pipe.drain()
-    if good == 1:  # filling has met the error; drain() does not swallow it
+    if good == 1:  # the error occurred during filling, and drain() does not swallow it
         pipe.fill_pipeline(data())
         assert pipe.progress(None) == 0
         with pytest.raises(PipelineError, match="OSError: disk"):

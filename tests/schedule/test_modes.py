@@ -1,4 +1,7 @@
-"""Tasks run in the modes of the loop around them, as a plain loop's steps do; what cannot be carried over is warned of."""
+"""Tasks run in the modes of the loop around them, like a plain loop's steps.
+
+Modes that cannot be transferred cause warnings.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ MODES: dict[str, Callable[[], AbstractContextManager]] = {
 
 
 class Both:
-    """One inside the other."""
+    """Two context managers, one inside the other."""
 
     def __init__(self, *modes: Any) -> None:
         self.modes = modes
@@ -56,7 +59,7 @@ class Both:
 
 
 def seen_by(run: Callable[..., Any]) -> list[tuple]:
-    """What a step sees of the modes, and what comes of an operation, for each iteration."""
+    """Return the modes that each iteration's step sees, and properties of an operation's result."""
     seen: list[tuple] = []
     run(range(4), on_retire=lambda ctx: seen.append((*ctx.seen, ctx.value)))
     return [
@@ -85,7 +88,7 @@ def test_a_run_inside_a_mode_is_the_plain_loop_inside_it(engine: Any, mode: str)
 
 
 def test_usual_modes_cost_nothing() -> None:
-    """No context manager around each task, either, if only a mode that cannot be carried over is set."""
+    """Tasks get no context manager either if the only mode set cannot be transferred."""
     assert Modes.current().apply_as(Modes())
     with Foreign():
         assert Modes.current().apply_as(Modes())

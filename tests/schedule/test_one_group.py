@@ -1,4 +1,4 @@
-"""Plans of one thread group: the caller's thread submits, so tasks are not handed from thread to thread."""
+"""Plans with one thread group: the caller's thread submits, so tasks are not passed between threads."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_tasks_run_in_the_callers_thread_only_with_one_group_and_a_device_that_r
 
 @pytest.mark.parametrize("device", ["simulated", "cpu"])
 def test_what_a_task_lets_begin_comes_after_all_that_began_before(device: str) -> None:
-    """b may begin with a. c waits for a, and comes after b on their stream."""
+    """b may begin with a. c waits for a, and follows b on their stream."""
     device_of = resolve_device(device)
     launched: list[str] = []
     launch = device_of.launch

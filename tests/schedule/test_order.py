@@ -68,7 +68,7 @@ def test_swp_69_and_trap_t3_fused_sparse_dist_in_both_orders() -> None:
 
 
 def pqra(*, legal: bool) -> CheckedPlan:
-    """The P/Q/R/A plan; as the document has it, it passes no validator (trap T4)."""
+    """Return the P/Q/R/A plan. The document's version passes no validator (trap T4)."""
     streams = {"P": "X", "Q": "Y", "R": "X", "A": "Z"}
     return CheckedPlan(
         schedule={n: TaskSchedule(stage=int(n == "Q"), stream=s) for n, s in streams.items()},
@@ -86,14 +86,14 @@ def test_swp_31_order_of_p_q_r_a() -> None:
 
 
 def test_swp_32_and_trap_t5_the_stall_is_seen_only_where_the_edge_is_in_the_period() -> None:
-    """As printed, R's wait for Q is not in the period's graph and costs nothing; P is first by name only."""
+    """As printed, R's wait for Q is not in the period's graph and costs nothing. P comes first only by its name."""
     assert stall_costs(pqra(legal=False))["R"] == 0
     assert stall_costs(pqra(legal=True)) == {"P": 0, "Q": 0, "R": 1, "A": 1}
     assert ready_first(pqra(legal=True)) == ["P", "Q", "A", "R"]
 
 
 def test_swp_28_the_ready_list_is_sorted_again_after_every_release() -> None:
-    """b is released by the last of the first tasks, and still overtakes it."""
+    """The last of the first tasks releases b, and b still overtakes it."""
     plan = validate_plan(plan_of({"a": 0, "y": 0, "b": 0}, [("b", "a")]))
     assert ready_first(plan) == ["a", "b", "y"]
 
@@ -108,7 +108,7 @@ def test_an_unknown_order_is_refused() -> None:
 
 
 def printed_pseudocode(plan: CheckedPlan) -> list[str]:
-    """The document's pseudocode, line by line."""
+    """Return the order by the document's pseudocode, line by line."""
     adj: dict[str, list[str]] = {n: [] for n in plan.schedule}
     in_degree = dict.fromkeys(plan.schedule, 0)
     stall_cost = dict.fromkeys(plan.schedule, 0)
@@ -144,7 +144,7 @@ def test_swp_28_random_plans_agree_with_the_printed_pseudocode(data: st.DataObje
 @settings(max_examples=examples(100))
 @given(data=st.data(), n=st.integers(1, 8))
 def test_swp_33_every_order_is_topological_within_the_period(data: st.DataObject, n: int) -> None:
-    """SWP-18: in stage-descending order stages fall."""
+    """SWP-18: in stage-descending order, stages decrease."""
     from tests.schedule.random_plans import draw_plan
 
     plan = validate_plan(draw_plan(data, n).plan)

@@ -66,7 +66,7 @@ def test_swp_5_plan_fields_and_defaults() -> None:
     assert fields(PipelinePlan) == ["schedule", "intra_iter_deps", "inter_iter_deps", "pipeline_depth"]
     plan = PipelinePlan(schedule={}, intra_iter_deps=[])
     assert plan.inter_iter_deps == []
-    assert plan.pipeline_depth is None  # inferred; the document's 2 could not be told from a written one (trap T6)
+    assert plan.pipeline_depth is None  # inferred; the document's default 2 could also be explicit (trap T6)
 
 
 def test_swp_6_objects_and_names_mean_the_same() -> None:
@@ -81,7 +81,7 @@ def test_swp_6_objects_and_names_mean_the_same() -> None:
             {"a": ("b",), "b": ()},
         )
     )
-    # A name as a key is enough where the task itself is in a dependency.
+    # A name as a key suffices if a dependency contains the task itself.
     mixed = validate_plan(PipelinePlan({"a": TaskSchedule(), b: TaskSchedule()}, [(b, a)]), needs_functions=True)
     assert mixed.tasks["a"] is a
 

@@ -1,4 +1,4 @@
-"""Plan files: the bundled ones, their hash, and that an illegal one is refused with its line."""
+"""Plan files: the bundled ones, their hash, and illegal ones, which are refused with their line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MLP = (FOLDER / "mlp.toml").read_text(encoding="utf-8")
 
 
 def write(folder: Path, *changes: tuple[str, str], text: str = MLP) -> Path:
-    """A plan file with replacements, each of which must hit."""
+    """Write a plan file with replacements, each of which must match, and return its path."""
     for old, new in changes:
         assert old in text, old
         text = text.replace(old, new)
@@ -26,7 +26,7 @@ def write(folder: Path, *changes: tuple[str, str], text: str = MLP) -> Path:
 
 
 def line_of(path: Path, pattern: str, nth: int = 0) -> int:
-    """Number of the line that matches."""
+    """Return the number of the nth line that matches."""
     lines = path.read_text(encoding="utf-8").splitlines()
     return [i for i, line in enumerate(lines, 1) if re.search(pattern, line)][nth]
 
@@ -85,7 +85,7 @@ def test_corollary_1_names_the_dependency_line(tmp_path: Path) -> None:
 
 
 def test_corollary_3_names_the_other_kind_of_dependency(tmp_path: Path) -> None:
-    # Forward waits for OptimizerStep of the iteration before, which is now two stages later.
+    # Forward waits for OptimizerStep of the previous iteration, which is now two stages later.
     path = write(tmp_path, ('name = "OptimizerStep"\nstage = 1', 'name = "OptimizerStep"\nstage = 3'))
     (problem,) = refused(path)
     assert problem.startswith(f"{path}:{line_of(path, 'inter_iter_deps')}: corollary 3: task 'Forward'")

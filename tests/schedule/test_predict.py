@@ -26,7 +26,7 @@ LOAD_COMPUTE_SAVE = PipelinePlan(
     ("load", "compute", "save", "bottleneck"), [(9, 4, 2, "in"), (3, 8, 7, "gpu"), (3, 5, 11, "out")]
 )
 def test_ideal_is_the_slowest_stage(load: int, compute: int, save: int, bottleneck: str) -> None:
-    """PRB-20: T_ideal = max(T_load, T_comp, T_save); PRB-21 names the stage that drags."""
+    """PRB-20: T_ideal = max(T_load, T_comp, T_save). PRB-21 names the slowest stage."""
     prediction = predict(LOAD_COMPUTE_SAVE, {"load": load, "compute": compute, "save": save})
     assert (prediction.ideal_ns, prediction.bottleneck) == (max(load, compute, save), bottleneck)
     assert prediction.period_ns == prediction.ideal_ns
@@ -35,13 +35,13 @@ def test_ideal_is_the_slowest_stage(load: int, compute: int, save: int, bottlene
 
 
 def test_efficiency_of_a_serial_run() -> None:
-    """PRB-21: the same plan run serially reaches T_ideal / T_actual = 8 / 18."""
+    """PRB-21: the same plan reaches T_ideal / T_actual = 8 / 18 if it runs serially."""
     prediction = predict(LOAD_COMPUTE_SAVE, {"load": 3, "compute": 8, "save": 7}, engine="serial")
     assert (prediction.period_ns, prediction.ideal_ns, prediction.efficiency) == (18, 8, pytest.approx(8 / 18))
 
 
 def test_efficiency_with_bubbles() -> None:
-    """PRB-21: FusedSparseDist, clocked: 10 ms of 10.7, and the default stream's bubble waits for EmbLookup."""
+    """PRB-21: clocked FusedSparseDist takes 10.7 ms for 10 ms of work. The default stream waits for EmbLookup."""
     prediction = predict(fused_sparse_dist(), FUSED_NS)
     assert prediction.efficiency == pytest.approx(10 / 10.7)
     assert prediction.bottleneck == "default"
@@ -54,7 +54,7 @@ def test_efficiency_with_bubbles() -> None:
 @settings(max_examples=examples(60), deadline=None)
 @given(st.data(), st.sampled_from(["SWPipeline", "DataFlowPipeline"]))
 def test_no_plan_beats_its_ideal_and_streams_add_up(data: st.DataObject, engine: str) -> None:
-    """PRB-20, PRB-21: efficiency is at most 1; busy and idle of a stream make up the period."""
+    """PRB-20, PRB-21: efficiency is at most 1. A stream's busy and idle times add up to the period."""
     plan = data.draw(legal_plans())
     durations = {str(name): data.draw(st.integers(0, 9)) for name in plan.schedule}
     prediction = predict(plan, durations, engine=engine)
@@ -64,7 +64,7 @@ def test_no_plan_beats_its_ideal_and_streams_add_up(data: st.DataObject, engine:
 
 
 def test_period_of_several_iterations() -> None:
-    """A run that repeats itself every 2 iterations has the mean of both as its period."""
+    """A run that repeats every 2 iterations has the mean of both as its period."""
     assert steady([0, 3, 10, 13, 20, 23, 30, 33, 40, 43, 50, 53]) == (7, 9)
     ends = [0, 3, 10, 13, 20, 23, 30, 33, 40, 43, 50, 53]
     spans = [Span("T", i, "s", 0, end - 1, end) for i, end in enumerate(ends)]
@@ -92,19 +92,19 @@ def test_too_few_iterations(iterations: int) -> None:
 
 
 def test_memory_by_task() -> None:
-    """SWP-60: results are held from their task's start to the end of their iteration."""
+    """SWP-60: results exist from their task's start to the end of their iteration."""
     timeline = simulate(chain(2), {"T0": 4, "T1": 10}, iterations=20)
     assert peak_in_flight(timeline) == 2
-    # While T1 of an iteration runs, T0 of the next has run or runs.
+    # While T1 of an iteration runs, T0 of the next has run or is running.
     assert peak_in_flight(timeline, {"T0": 100, "T1": 7}) == 207
     assert peak_in_flight(timeline, {"T1": 7}) == 7
-    # The host runs ahead: nothing bounds what the device holds (trap T10).
+    # If the host runs ahead, nothing bounds the device's memory (trap T10).
     ahead = simulate(chain(2), {"T0": 4, "T1": 10}, iterations=20, retire="submitted")
     assert peak_in_flight(ahead) > 10
 
 
 def test_rare_spikes_are_no_steady_state() -> None:
-    """Three equal steps between spikes look like a repeat; the period is the mean with the spikes (PRB-21)."""
+    """Three equal steps between spikes look like a repeat. The period is the mean, including the spikes (PRB-21)."""
     plan = PipelinePlan({"A": TaskSchedule(stage=0, stream="a"), "B": TaskSchedule(stage=1, stream="b")}, [("B", "A")])
     spikes = Spikes(base_ns=1_000, spike_ns=21_000, probability=0.05)
     prediction = predict(plan, {"A": 500, "B": spikes}, iterations=2_000, seed=3)
@@ -116,19 +116,19 @@ def test_rare_spikes_are_no_steady_state() -> None:
 @pytest.mark.parametrize(("burst", "period"), [(6, 5_000), (7, 30_000 / 7), (12, 2_500), (24, 1_250)])
 @pytest.mark.parametrize("iterations", [200, 48])
 def test_a_burst_of_equal_steps_is_no_repeat(burst: int, period: float, iterations: int) -> None:
-    """Iterations that end in bursts have equal steps within a burst, and one long step between two (PRB-21)."""
+    """Iterations that end in bursts have equal steps within a burst, and one long step between bursts (PRB-21)."""
     steps = [1_000] * (burst - 1) + [30_000 - 1_000 * (burst - 1)]
     for start in range(burst):
         ends = list(accumulate([*steps[start:], *steps * iterations][: iterations - 1], initial=0))
         first, past = steady(ends)
         if iterations == 200 or burst <= 12:
             assert (ends[past] - ends[first]) / (past - first) == pytest.approx(period)
-        else:  # a repeat of more than a third of the run cannot be seen
+        else:  # a repeat longer than a third of the run cannot be detected
             assert (first, past) == (iterations // 4, iterations * 3 // 4)
 
 
 def test_period_with_ten_streams_and_seven_iterations_in_flight() -> None:
-    """Ten tasks of 10 us in a chain: an iteration takes 100 us, and seven are in flight."""
+    """Ten tasks of 10 us form a chain. An iteration takes 100 us, and seven are in flight."""
     plan = PipelinePlan({f"T{i}": TaskSchedule(0, f"S{i}") for i in range(10)}, chain(10).intra_iter_deps)
     durations = dict.fromkeys(map(str, plan.schedule), 10_000)
     prediction = predict(plan, durations, engine="DataFlowPipeline", max_depth=7)

@@ -27,7 +27,7 @@ MS = 1e-3
 
 
 class ToldTime(CpuDevice):
-    """A clock that moves only when a task says so: a slow machine that is slow by arithmetic."""
+    """A clock that moves only when a task advances it, which simulates a slow machine exactly."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ def test_the_users_shortcuts_are_put_back_and_nothing_in_flight_is_touched() -> 
 
 
 def test_a_slowed_task_is_ranked_first_on_cpu() -> None:
-    """Real time, but only as an order: one task does work, the others nothing."""
+    """Times are real, but only their order counts. One task does work, the others nothing."""
 
     def work(ctx: IterContext) -> None:
         sum(range(200_000))

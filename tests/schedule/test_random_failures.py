@@ -1,4 +1,4 @@
-"""Whatever fails, and wherever: an engine ends its threads, breaks no order, and works again or refuses (SWP-39, SWP-45)."""
+"""Random failures: an engine ends its threads, breaks no order, and works again or refuses to (SWP-39, SWP-45)."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ WHERE = ("data", "task", "launch", "record", "on_retire", "abort", "drain", "loo
 
 
 class Fault(Exception):
-    """What is raised on purpose."""
+    """An error that is raised on purpose."""
 
 
 class FaultyMixin:
-    """Its `launch` or `record` raises at one call, as CUDA does when a kernel before has failed."""
+    """A device whose `launch` or `record` raises at one call, as CUDA does after a failed kernel."""
 
     fault: tuple[str, int] = ("", 0)
 
@@ -79,7 +79,7 @@ def batches(n: int, fails: bool) -> Iterator[int]:
 
 
 def kept(drawn: Drawn) -> None:
-    """Of what ran, nothing ran twice, and nothing before what it depends on."""
+    """Assert that no task ran twice, and none before its dependencies."""
     diary = drawn.diary
     assert not diary.wrong
     for task, dep in drawn.intra:
@@ -138,7 +138,7 @@ def test_a_failure_anywhere_leaves_an_engine_that_works(
     kept(drawn)
     assert retired == list(range(len(retired)))
     if where == "data":
-        assert isinstance(error, PipelineError) and retired == list(range(at))  # what had begun was finished
+        assert isinstance(error, PipelineError) and retired == list(range(at))  # iterations that began were finished
     elif where == "task" and at < total:
         assert isinstance(error, PipelineError) and (error.task, error.iteration) == (failing, at)
         assert len(retired) <= at
@@ -161,7 +161,10 @@ def test_a_failure_anywhere_leaves_an_engine_that_works(
 )
 @given(data=st.data(), n=st.integers(1, 5), turns=st.integers(0, 12))
 def test_what_is_dropped_at_any_moment_leaves_no_thread(data: st.DataObject, n: int, turns: int) -> None:
-    """Nobody calls drain() or abort(): the engine is only let go. No cycle holds it, so it need not wait for the collector."""
+    """The test calls neither drain() nor abort(), but only drops the engine.
+
+    No reference cycle contains the engine, so its threads end without the garbage collector.
+    """
     drawn = draw_plan(data, n)
     pipe = engine_of(data, drawn)
     source = pipe.fill_pipeline(range(9))

@@ -1,4 +1,7 @@
-"""What ranks must have in common before each iteration, with two ranks in two threads (SWP-4, SWP-67). Over gloo: test_ranks.py."""
+"""The agreement of ranks before each iteration, with two ranks in two threads (SWP-4, SWP-67).
+
+test_ranks.py uses gloo.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ def two_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def collectives(diary: Diary) -> PipelinePlan:
-    """Two collectives on two streams, of stages 0 and 1, and a last task of stage 2."""
+    """Return a plan of two collectives on two streams, in stages 0 and 1, and a last task in stage 2."""
     ordered = {"a": True, "b": True}
     streams = {"a": "dist", "b": "reduce"}
     stages = {"a": 0, "b": 1, "m": 2}
@@ -48,7 +51,7 @@ Loop = Callable[[Any], None]
 
 
 def loop(*with_data: bool) -> Loop:
-    """A loop over 8 batches, whose first calls of progress() have the iterator or not."""
+    """Return a loop over 8 batches. `with_data`: whether each of the first calls of progress() gets the iterator."""
 
     def run(pipe: Any) -> None:
         data, n_calls = pipe.fill_pipeline(range(8)), 0
@@ -69,7 +72,7 @@ def serial(pipe: Any) -> None:
 
 
 def on_ranks(engines: tuple[Any, Any], loops: tuple[Loop, Loop]) -> tuple[list[Any], list[str | None]]:
-    """The order of the collectives, and the error, of each rank."""
+    """Return the order of the collectives, and the error, of each rank."""
     group = Group()
     orders: list[Any] = [[], []]
     errors: list[str | None] = [None, None]
@@ -97,7 +100,7 @@ every_engine = pytest.mark.parametrize("engine", [SWPipeline, flow], ids=["clock
 
 @pytest.mark.parametrize(("engine", "pauses"), [(SWPipeline, 1), (SWPipeline, 2), (flow, 2), (flow, 3)])
 def test_a_rank_that_pauses_alone_is_an_error_on_all_ranks(engine: Any, pauses: int) -> None:
-    """Else its b of an iteration would be reduced with the other rank's a of a later one."""
+    """Otherwise, its b of an iteration would be reduced with the other rank's a of a later iteration."""
     orders, errors = on_ranks((engine, engine), (loop(*[True, *[False] * pauses]), loop()))
     for error in errors:
         assert "the ranks do not have the same pause before the iteration" in str(error)
@@ -106,7 +109,10 @@ def test_a_rank_that_pauses_alone_is_an_error_on_all_ranks(engine: Any, pauses: 
 
 
 def test_a_pause_without_effect_on_the_order_is_no_error() -> None:
-    """By data flow a next iteration still starts in its period after one pause: the clock, too, had submitted the others."""
+    """With data flow, an iteration after one pause still starts in its period.
+
+    The clock would have submitted the others, too.
+    """
     orders, errors = on_ranks((flow, flow), (loop(True, False), loop()))
     assert errors == [None, None]
     assert orders[0] == orders[1] and len(orders[0]) == 16
@@ -122,7 +128,7 @@ def test_ranks_may_pause_together(engine: Any, pauses: int) -> None:
 
 
 def test_a_pause_until_nothing_is_in_flight_does_not_depend_on_the_depth() -> None:
-    """Ranks may have more or fewer iterations in flight; the pause of the deeper one counts more periods."""
+    """Ranks may have different numbers of iterations in flight. The pause of the deeper rank counts more periods."""
     deeper = partial(DataFlowPipeline, max_depth=5)
     orders, errors = on_ranks((flow, deeper), (loop(True, True, *[False] * 9), loop(*[False] * 9)))
     assert errors == [None, None]
@@ -145,7 +151,7 @@ def test_a_rank_that_runs_serially_alone_is_an_error_on_all_ranks(engine: Any) -
 
 
 def test_a_pause_until_the_last_collective_is_submitted_counts_as_any_longer_one() -> None:
-    """Ranks of different depth may merge their last stages, which have no collective, differently."""
+    """Ranks of different depth may merge their last stages differently. Those stages have no collective."""
     shallow = partial(DataFlowPipeline, max_depth=2)
     orders, errors = on_ranks((shallow, flow), (loop(True, *[False] * 9), loop(*[False] * 9)))
     assert errors == [None, None]
@@ -153,7 +159,7 @@ def test_a_pause_until_the_last_collective_is_submitted_counts_as_any_longer_one
 
 
 def test_ranks_agree_on_the_host_whatever_the_default_device() -> None:
-    """On a GPU each iteration would wait for the work of those before it."""
+    """An agreement on a GPU would make each iteration wait for the work of earlier ones."""
     devices: list[str] = []
     agreement = Agreement(SimpleNamespace(all_reduce=lambda answer: devices.append(answer.device.type)))
     agreement.begin("plan")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-# Processes cost seconds; test_lifecycle.py and test_failures.py have one rank's end of data and its errors.
+# Processes take seconds. test_lifecycle.py and test_failures.py test the end of data and errors of a single rank.
 pytestmark = pytest.mark.slow(together="ranks of gloo")
 torch = pytest.importorskip("torch", reason="ranks talk through torch.distributed")
 
@@ -25,7 +25,7 @@ ENGINES = ("SWPipeline", "DataFlowPipeline", "serial")
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What each of two ranks saw, by kind. A rank that hangs fails the tests after three minutes."""
+    """Return the outcomes of two ranks, by kind. A rank that hangs fails the tests after three minutes."""
     store = tmp_path_factory.mktemp("ranks") / "store"
     program = [sys.executable, "-m", "tests.schedule.rank_program"]
     running = [
@@ -50,7 +50,7 @@ def test_swp_67_a_rank_with_fewer_batches_ends_all_ranks(ranks: list[dict[str, A
     for name in ENGINES:
         assert long[name]["order"] == short[name]["order"]
         assert sorted(long[name]["order"]) == sorted(f"{t}{i}" for t in ("dist", "reduce") for i in range(4))
-        assert long[name]["leftover"] == [4]  # taken when the other rank had none; kept, not lost
+        assert long[name]["leftover"] == [4]  # taken when the other rank had no batch, and kept
         assert short[name]["leftover"] == []
         assert long[name]["error"] is None
         assert long[f"{name} again"]["right"] and short[f"{name} again"]["right"]
@@ -60,7 +60,10 @@ def test_swp_67_a_rank_with_fewer_batches_ends_all_ranks(ranks: list[dict[str, A
 def test_swp_39_after_a_data_error_of_one_rank_all_have_finished_the_same_iterations(
     ranks: list[dict[str, Any]],
 ) -> None:
-    """The error comes when all that the ranks began is through, so the next run meets the right partners."""
+    """The ranks finish all iterations that they began before the error is raised.
+
+    So the next run meets the right partners.
+    """
     whole, broken = (rank["broken data"] for rank in ranks)
     for name in ENGINES:
         assert broken[name]["error"] == "the data iterator failed when asked for iteration 4: OSError: disk"
@@ -94,12 +97,12 @@ def test_ranks_that_do_not_do_the_same_are_told_before_they_mix_their_iterations
 @gloo
 @pytest.mark.parametrize("name", ENGINES[:2])
 def test_swp_39_a_rank_that_was_stopped_inside_a_run_begins_no_other(ranks: list[dict[str, Any]], name: str) -> None:
-    """Rank 0 sits in a collective that rank 1 will never begin: whatever rank 1 began next would be taken for it."""
+    """Rank 0 waits in a collective that rank 1 will never begin. Rank 1's next collective would be taken for it."""
     waits, fails = (rank[f"stopped inside {name}"] for rank in ranks)
     assert fails["first"]["error"] == "task 'dense' failed in iteration 2: ValueError: no such row"
     assert waits["first"]["error"] is not None
     for rank in (waits, fails):
-        assert len(rank["refused"]) == 4  # the engine, in each way to run it, and another one
+        assert len(rank["refused"]) == 4  # three ways to run the engine, and another engine
         assert all("the collectives of the ranks may be out of step" in text for text in rank["refused"])
         assert rank["first"]["retired"] == list(range(len(rank["first"]["retired"])))
         assert (rank["anew"]["error"], rank["anew"]["right"], rank["anew"]["retired"]) == (None, True, [0, 1, 2, 3, 4])

@@ -34,7 +34,7 @@ def test_every_cause_of_a_stall() -> None:
     }
     assert stalls == {
         ("CopyBatch", 0): [(HOST, "", None, 5)],
-        # Forward's dependency was submitted before Forward was: its signal held nobody up, its end did.
+        # Forward's dependency was submitted late and ended late, so both its signal and its event delay Forward.
         ("Forward", 0): [("signal", "CopyBatch", 0, 5), (HOST, "", None, 1), (EVENT, "CopyBatch", 0, 4), (SUBMIT, "Forward", 0, 2)],
         ("Backward", 0): [(HOST, "", None, 5)],
         ("CopyBatch", 2): [(RETIRE, "", 0, 30), (HOST, "", None, 10), (SUBMIT, "CopyBatch", 2, 2)],
@@ -43,7 +43,7 @@ def test_every_cause_of_a_stall() -> None:
 
 
 def test_launches_may_come_in_any_order() -> None:
-    """Two host threads may share a stream: who submitted first need not be who was launched first."""
+    """Two host threads may share a stream, so the order of submission can differ from the order of launch."""
     late, early = launch("Backward", 0, "default", 1, 30, 40), launch("OptimizerStep", 0, "default", 2, 10, 20)
     timeline = recorded_timeline([late, early], PLAN, "DataFlowPipeline")
     assert [(span.task, span.stall_ns) for span in timeline.spans] == [("Backward", 10), ("OptimizerStep", 10)]
@@ -58,7 +58,7 @@ def test_a_gpu_s_times_are_what_counts_where_there_are_any() -> None:
 @pytest.mark.parametrize("name", plan_names())
 @pytest.mark.parametrize("engine", ["serial", "SWPipeline", "DataFlowPipeline"])
 def test_causes_are_the_simulators(name: str, engine: str) -> None:
-    """A simulated run, taken apart to what a recording knows and put together again."""
+    """A simulated run is reduced to the facts that a recording has, and reconstructed from them."""
     file = load_plan(name)
     plan, depth = file.checked, file.checked.depth + (engine == "DataFlowPipeline")
     durations = {task: Late(ns, ns / 2) for task, ns in WORKLOADS[file.workload].nominal_ns.items()}
@@ -68,7 +68,7 @@ def test_causes_are_the_simulators(name: str, engine: str) -> None:
     launches = [launch(s.task, s.iteration, s.stream, s.submit_ns, s.start_ns, s.end_ns) for s in simulated.spans]
     again = recorded_timeline(launches, plan, engine, simulated.retired_ns, depth)
     assert [span.stall_ns for span in again.spans] == [span.stall_ns for span in simulated.spans]
-    kinds = [EVENT, RETIRE] if engine == "SWPipeline" else [EVENT]  # by data flow a retirement reaches tasks indirectly
+    kinds = [EVENT, RETIRE] if engine == "SWPipeline" else [EVENT]  # data flow: retirement acts indirectly
     for kind in kinds:
         mine, theirs = (
             [(span.task, span.iteration, str(stall)) for span in t.spans for stall in span.stalls if stall.kind == kind]
@@ -78,7 +78,7 @@ def test_causes_are_the_simulators(name: str, engine: str) -> None:
 
 
 class Mark:
-    """A CUDA event at a time in ms; the distance between two is a 32-bit float, as CUDA gives it."""
+    """A CUDA event at a time in ms. The distance between two is a 32-bit float, as in CUDA."""
 
     asked_ms = 0.0
 
@@ -102,7 +102,7 @@ def test_event_times_stay_exact_over_a_long_run() -> None:
     assert last.marks is None and last.device_end_ns is not None and last.device_start_ns is not None
     assert (
         abs(last.device_start_ns - 19_999 * 1_700_000) < 1_000
-    )  # after 34 s, where a 32-bit float of milliseconds is 2 us off
+    )  # after 34 s, at which a 32-bit float of milliseconds is off by 2 us
     assert last.device_end_ns - last.device_start_ns == 900_000
     assert Mark.asked_ms < 1100
 

@@ -1,4 +1,4 @@
-"""`python -m pipelines.schedule.run`: what it writes, and what it leaves alone when something goes wrong."""
+"""`python -m pipelines.schedule.run`: the files that it writes, and the files that it leaves alone after an error."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from pipelines.schedule.workloads import WORKLOADS
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 ITERATIONS = 12
 FUSED = load_plan("fused_sparse_dist")
-# What the lake's side needs and a GPU machine need not have.
+# Packages that the lake needs, and that a GPU machine may not have.
 ABSENT = ("dagster", "duckdb", "ibis", "isal", "networkx", "numba", "rich", "sqlglot", "typer")
 
 
 def process(*arguments: str, absent: tuple[str, ...] = ABSENT) -> subprocess.CompletedProcess:
-    """The runner in a process of its own, where importing any of `absent` fails."""
+    """Run the runner in a separate process, in which importing any of `absent` fails."""
     code = (
         f"import sys\nsys.modules.update(dict.fromkeys({absent}))\n"
         "from pipelines.schedule.run import main\nsys.exit(main(sys.argv[1:]))"
@@ -37,14 +37,14 @@ def process(*arguments: str, absent: tuple[str, ...] = ABSENT) -> subprocess.Com
 
 
 def tables_in(out: Path) -> tuple[Path, dict[str, list[dict[str, Any]]]]:
-    """The one run of a folder."""
+    """Return the folder's only run and its tables."""
     (folder,) = out.iterdir()
     return folder, {name: pq.read_table(folder / f"{name}.parquet").to_pylist() for name in TABLES}
 
 
 @pytest.fixture(scope="module")
 def cpu_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[dict[str, Any]]]]:
-    """Everything on, by a process. This takes 10 CPU s, so who uses it is slow: simulated runs are below."""
+    """Run a process with all options. It takes 10 CPU s, so its tests are slow. Tests below use simulated runs."""
     if importlib.util.find_spec("torch") is None:
         pytest.skip("torch is not installed")
     out = tmp_path_factory.mktemp("runs")
@@ -100,7 +100,7 @@ def test_timings_keep_the_plan_s_order(cpu_run: Any) -> None:
     assert set(at) == {(task.name, i) for task in FUSED.tasks for i in range(ITERATIONS)} and len(at) == len(rows)
     for row in rows:
         assert 0 < row["submit_ns"] <= row["start_ns"] <= row["end_ns"]
-        assert row["device_start_ns"] is None and row["device_end_ns"] is None  # a CPU has no clock of a device
+        assert row["device_start_ns"] is None and row["device_end_ns"] is None  # a CPU has no device clock
         for dep in FUSED.checked.intra[row["task"]]:
             assert at[dep, row["iteration"]]["end_ns"] <= row["start_ns"]
         for dep in FUSED.checked.inter[row["task"]] if row["iteration"] else ():
@@ -167,7 +167,7 @@ def test_on_a_gpu_events_fill_the_device_columns(tmp_path: Path) -> None:
     at = {(row["task"], row["iteration"]): row for row in tables["schedule_task_timings"]}
     for (task, iteration), row in at.items():
         assert 0 <= row["device_start_ns"] <= row["device_end_ns"]
-        for dep in FUSED.checked.intra[task]:  # 2 us: what a 32-bit float of up to a second rounds, and then some
+        for dep in FUSED.checked.intra[task]:  # 2 us: more than the rounding error of a 32-bit float of up to a second
             assert at[dep, iteration]["device_end_ns"] <= row["device_start_ns"] + 2000
 
 
@@ -205,7 +205,7 @@ def test_simulated_runs_are_the_same_every_time_and_as_predicted(engine: str, tm
     assert run["max_depth"] == (4 if engine == "dataflow" else None)
     nominal = WORKLOADS["mlp"].nominal_ns
     assert {row["task"]: row["duration_ns"] for row in tasks} == nominal
-    # Everything but the copy is on one stream; a serial run has the copy on it too.
+    # All tasks except the copy are on one stream. A serial run also has the copy there.
     busiest = sum(nominal.values()) - nominal["CopyBatch"]
     assert whole["period_ns"] == (sum(nominal.values()) if engine == "serial" else busiest)
     assert (whole["ideal_ns"], run["wall_ns"]) == (busiest, max(row["end_ns"] for row in timings[0]))

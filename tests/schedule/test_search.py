@@ -1,4 +1,4 @@
-"""The search proposes every legal plan worth having and no other."""
+"""The search proposes every legal plan that is worthwhile, and no other."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def dependencies(draw: st.DrawFn) -> tuple[list[str], Deps, Deps]:
 
 
 def accepted(names: list[str], intra: Deps, inter: Deps, depth: int) -> set[tuple[int, ...]]:
-    """Every stage assignment without an empty stage that the validator takes."""
+    """Return every stage assignment without an empty stage that the validator accepts."""
     assignments = set()
     for stages in product(range(depth), repeat=len(names)):
         schedule = {name: TaskSchedule(stage) for name, stage in zip(names, stages, strict=True)}
@@ -60,7 +60,7 @@ def accepted(names: list[str], intra: Deps, inter: Deps, depth: int) -> set[tupl
 @settings(max_examples=examples(60), deadline=None)
 @given(dependencies(), st.integers(1, 4))
 def test_enumerates_what_the_validator_takes(problem: tuple[list[str], Deps, Deps], depth: int) -> None:
-    """SWP-17, SWP-19: all legal stages, and only those, each once."""
+    """SWP-17, SWP-19: all legal assignments of stages, and only those, each once."""
     names, intra, inter = problem
     deps = validate_plan(PipelinePlan({name: TaskSchedule() for name in names}, intra, inter))  # type: ignore[arg-type]
     space = Space(names, deps.intra, deps.inter, list(range(len(names))), depth, 4)
@@ -76,7 +76,7 @@ def test_enumerates_what_the_validator_takes(problem: tuple[list[str], Deps, Dep
 @settings(max_examples=examples(15), deadline=None)
 @given(dependencies().filter(lambda problem: len(problem[0]) <= 3), st.data())
 def test_the_best_is_the_best_of_all(problem: tuple[list[str], Deps, Deps], data: st.DataObject) -> None:
-    """SWP-61: the first few equal a simulation of everything; the bound leaves nothing good out."""
+    """SWP-61: the first few equal a simulation of all plans, so the bound excludes no good plan."""
     names, intra, inter = problem
     durations = {name: data.draw(st.integers(1, 9)) for name in names}
     limit = data.draw(st.sampled_from([None, 1, 2]))
@@ -93,7 +93,7 @@ def test_the_best_is_the_best_of_all(problem: tuple[list[str], Deps, Deps], data
 
 
 def test_finds_the_three_way_arrangement() -> None:
-    """SWP-23: without an inter dependency the slowest task is the period; two stages are enough for it here."""
+    """SWP-23: without an inter dependency, the slowest task is the period. Two stages suffice here."""
     result = search(list(STEP), DEPS, STEP)
     assert result.exhaustive
     assert result.best.prediction.period_ns == STEP["bwd"]
@@ -110,7 +110,7 @@ def test_finds_nothing_to_gain_under_an_inter_dependency() -> None:
 
 
 def test_memory_limit() -> None:
-    """SWP-61: with room for one iteration only the serial arrangement is left; by bytes the copy decides."""
+    """SWP-61: with room for one iteration, only the serial arrangement is left. With bytes, the copy decides."""
     single = search(list(STEP), DEPS, STEP, memory_limit=1)
     assert single.best.prediction.period_ns == sum(STEP.values())
     assert all(c.peak_memory <= 1 for c in single.candidates)
@@ -126,7 +126,7 @@ def test_memory_limit() -> None:
 
 
 def test_tasks_of_one_resource_stay_together() -> None:
-    """Issue 3: streams do not multiply a GPU; what shares it stays on one stream."""
+    """Issue 3: streams do not multiply a GPU, so tasks that share it stay on one stream."""
     gpu = dict.fromkeys(STEP, "gpu")
     result = search(["h2d", *STEP], [("fwd", "h2d"), *DEPS], {"h2d": 500, **STEP}, resources=gpu, keep=1000)
     for candidate in result.candidates:
@@ -136,9 +136,9 @@ def test_tasks_of_one_resource_stay_together() -> None:
     assert len({s.stream for s in result.best.plan.schedule.values()}) == 2
 
 
-@pytest.mark.slow  # the local search finds what an exhaustive one does
+@pytest.mark.slow  # another test compares the local with the exhaustive search
 def test_too_many_to_try_all() -> None:
-    """SWP-69: nine tasks. A local search finds legal plans, says that it is one, and beats the serial run."""
+    """SWP-69: nine tasks. A local search finds legal plans, reports that it is local, and beats the serial run."""
     names = [f"t{i}" for i in range(9)]
     deps = list(zip(names[1:], names, strict=False))
     durations = {name: 100 * (i + 1) for i, name in enumerate(names)}
@@ -151,17 +151,17 @@ def test_too_many_to_try_all() -> None:
 
 
 def test_a_chain_of_seven_is_cut_as_well_as_can_be() -> None:
-    """14 ms were found once, where four stages give the longest task's 7."""
+    """An earlier version found 14 ms, although four stages reach the longest task's 7 ms."""
     names = [f"t{i}" for i in range(7)]
     durations = {name: (i + 1) * 1_000_000 for i, name in enumerate(names)}
     result = search(names, list(zip(names[1:], names, strict=False)), durations)
     assert not result.exhaustive
     assert result.best.prediction.period_ns == result.least_period_ns == 7_000_000
-    assert result.simulated <= 100 + 20  # once it cannot get better, only memory and streams are left to save
+    assert result.simulated <= 100 + 20  # at the optimum, only memory and streams can still be saved
 
 
 def test_fifteen_tasks_come_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They share streams in 1.4 billion ways, which nobody may try to count."""
+    """The tasks can share streams in 1.4 billion ways, so the search must not enumerate them."""
     monkeypatch.setattr(search_module, "_POLISHED", 5)
     names = [f"t{i}" for i in range(15)]
     result = search(names, list(zip(names[1:], names, strict=False)), dict.fromkeys(names, 1000), max_depth=3)
@@ -171,7 +171,7 @@ def test_fifteen_tasks_come_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass(frozen=True)
 class Problem:
-    """What to search for, drawn from a seed."""
+    """A search problem drawn from a seed."""
 
     names: list[str]
     deps: Deps
@@ -201,7 +201,7 @@ class Problem:
 
 
 def compare(seeds: Iterable[int], most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a tenth of the simulations that it may take, the local search finds the best of all."""
+    """Assert that the local search finds the optimum with a tenth of its allowed simulations."""
     for seed in seeds:
         problem = Problem.drawn(seed, 2, most)
         monkeypatch.setattr(search_module, "_ENUMERATED", 10**9)
@@ -232,7 +232,10 @@ def test_the_local_search_finds_what_an_exhaustive_one_does_in_75_problems(monke
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_the_local_search_is_never_worse_than_greedy_balancing(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stages filled up to an equal share of the work, in the order of a serial run; a stream a task, or a stage."""
+    """Greedy balancing fills stages to equal shares of the work, in serial order.
+
+    It uses one stream per task, or one per stage.
+    """
     monkeypatch.setattr(search_module, "_ENUMERATED", 0)
     problem = Problem.drawn(1000 + seed, 6, 9)
     options = {**problem.options, "memory_limit": None}
@@ -249,7 +252,7 @@ def test_the_local_search_is_never_worse_than_greedy_balancing(seed: int, monkey
             schedule = {name: TaskSchedule(stages[name], f"s{streams[name]}") for name in names}
             try:
                 periods.append(predict(replace(base, schedule=schedule), problem.durations).period_ns)
-            except PlanError:  # greedy knows nothing of dependencies on the iteration before
+            except PlanError:  # the greedy plan ignores dependencies on the previous iteration
                 continue
     assert periods
     assert result.best.prediction.period_ns <= min(periods) + 1e-6
@@ -258,7 +261,7 @@ def test_the_local_search_is_never_worse_than_greedy_balancing(seed: int, monkey
 @settings(max_examples=examples(20), deadline=None)
 @given(dependencies().filter(lambda problem: len(problem[0]) <= 3), st.data())
 def test_no_period_is_below_its_bound(problem: tuple[list[str], Deps, Deps], data: st.DataObject) -> None:
-    """On which rests what a search leaves out, and what it says cannot be beaten."""
+    """The search relies on the bound to skip plans, and to report that a plan cannot be beaten."""
     names, intra, inter = problem
     durations = {name: data.draw(st.integers(0, 9)) for name in names}
     everything = search(names, intra, durations, inter_deps=inter, keep=10_000, max_depth=3)
@@ -310,6 +313,6 @@ def test_an_option_that_names_no_task_is_refused(option: str) -> None:
 
 
 def test_a_distribution_is_refused() -> None:
-    """One draw of it would count as the duration of every iteration."""
+    """One draw of it would count as the duration in every iteration."""
     with pytest.raises(ValueError, match=r"the durations of bwd are distributions.*for example the mean"):
         search(list(STEP), DEPS, {**STEP, "bwd": Jitter(6000, 100)})  # type: ignore[dict-item]

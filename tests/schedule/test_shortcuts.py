@@ -62,7 +62,7 @@ def test_swp_64_tags() -> None:
     assert _cache_val(x)[3] is True
     assert [_cache_val(v)[1] for v in ({"a": x}, [x], (x,), SimpleNamespace(a=x))] == ["d", "l", "u", "o"]
     module = torch.nn.Linear(1, 1)
-    assert _cache_val(module) is module  # a model is no value of an iteration
+    assert _cache_val(module) is module  # a model is not a value of an iteration
     assert _cache_val("text") == "text"
 
 
@@ -96,7 +96,7 @@ def test_swp_64_objects_with_slots_are_copied_and_replayed() -> None:
     plan = PipelinePlan({t: TaskSchedule() for t in tasks}, [("make", "seed"), ("backward", "make")])
     pipe = SWPipeline(plan, "cpu")
     pipe.enable_shortcut("make")
-    for i in range(3):  # the first run's graph is walked once only
+    for i in range(3):  # only the first run's graph reaches x, once
         pipe.run_one_serial_iter(None, i)
     assert torch.equal(x.grad, torch.ones(2))  # type: ignore[arg-type]
 
@@ -127,7 +127,7 @@ def test_swp_66_graft_grad_passes_the_gradient_on_and_zeros_upstream() -> None:
 
 
 class FusedEmbedding(torch.autograd.Function):
-    """A table that is updated in its own backward, as a fused table-batched embedding is."""
+    """A table that is updated in its own backward, like a fused table-batched embedding."""
 
     @staticmethod
     def forward(ctx: Any, table: Any, ids: torch.Tensor, anchor: torch.Tensor) -> torch.Tensor:
@@ -142,7 +142,7 @@ class FusedEmbedding(torch.autograd.Function):
 
 
 class Model:
-    """Embedding (dense gradient), fused table, bottom and top layers; a task each."""
+    """An embedding (dense gradient), a fused table, and bottom and top layers, with a task for each."""
 
     def __init__(self) -> None:
         torch.manual_seed(0)
@@ -208,7 +208,7 @@ def batch() -> dict[str, torch.Tensor]:
 
 
 def normal_run() -> tuple[dict[str, Any], Model]:
-    """Gradients of one normal iteration on a fresh model. The fused update changes the next one."""
+    """Return the gradients of one normal iteration on a new model. The fused update changes the next iteration's."""
     model = Model()
     pipeline(model).run_one_serial_iter(batch())
     return model.grads(), model
@@ -216,8 +216,10 @@ def normal_run() -> tuple[dict[str, Any], Model]:
 
 @pytest.mark.parametrize("task", ["h2d", "lookup", "dense", "head"])
 def test_swp_66_replays_give_the_gradients_of_the_normal_run_twice_in_a_row(task: str) -> None:
-    """All parameters after the replayed task: the same .grad. Its own: none. Those before it: zeros, and their
-    graphs run, so a fused table's backward is called as often as in normal runs."""
+    """Parameters after the replayed task have the same .grad, its own have none, and earlier ones have zeros.
+
+    The graphs of earlier tasks run, so a fused table's backward is called as often as in normal runs.
+    """
     expected, _ = normal_run()
     assert all(g is not None and g.abs().sum() > 0 for n, g in expected.items() if n != "anchor")
     model = Model()
@@ -226,7 +228,7 @@ def test_swp_66_replays_give_the_gradients_of_the_normal_run_twice_in_a_row(task
     pipe.run_one_serial_iter(batch(), 0)  # records
     assert_grads(model.grads(), expected)
     for again in (1, 2):
-        if task == "h2d":  # nothing of the model is replayed: the fused update of the last run must be undone
+        if task == "h2d":  # no part of the model is replayed, so the last run's fused update must be undone
             model.fused.weight = Model().fused.weight
         updates = model.fused.updates
         pipe.run_one_serial_iter(batch(), again)
@@ -263,7 +265,7 @@ def test_swp_43_replays_in_the_pipeline_do_what_serial_ones_do(task: str) -> Non
 def test_swp_66_zeros_fit_a_batch_of_another_size() -> None:
     model = Model()
     pipe = pipeline(model)
-    pipe.enable_shortcut("head")  # its result does not depend on the batch's size
+    pipe.enable_shortcut("head")  # the size of its result does not depend on the batch's size
     pipe.run_one_serial_iter(batch(), 0)
     larger = {"ids": torch.tensor([1, 2, 3, 4, 5]), "x": torch.randn(5, 4)}
     pipe.run_one_serial_iter(larger, 1)
@@ -299,7 +301,7 @@ def test_swp_62_63_first_run_records_later_ones_replay_added_changed_and_deleted
     assert [vars(c).get("kept") for c in contexts] == [("a",)] * 3
     assert not any(hasattr(c, "gone") for c in contexts)
     assert contexts[0].untouched is not contexts[1].untouched
-    pipe.disable_shortcut("a")  # SWP-44: runs again, and has forgotten
+    pipe.disable_shortcut("a")  # SWP-44: runs again, and forgets its recording
     pipe.run_one_serial_iter(3, 3)
     pipe.enable_shortcut("a")
     pipe.run_one_serial_iter(4, 4)
@@ -393,7 +395,10 @@ def test_a_recording_run_that_failed_is_recorded_by_the_next_one() -> None:
 
 
 def test_a_recording_has_no_effects_of_tasks_that_run_meanwhile() -> None:
-    """B runs in another thread while A is recorded. What B sets, and deletes, is B's in each iteration."""
+    """B runs in another thread while A is recorded.
+
+    The attributes that B sets and deletes stay B's in each iteration.
+    """
     b_is_done, seen = threading.Event(), []
 
     def a(ctx: IterContext) -> None:
@@ -448,7 +453,7 @@ def shown(ctx: IterContext) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("way", ["run", "run_serial"])
 def test_swp_62_work_in_place_is_replayed(way: str) -> None:
-    """What the task leaves alone is each iteration's own: y and plain."""
+    """Values that the task does not change belong to each iteration: y and plain."""
     results: list[tuple[Any, ...]] = []
     tasks = [PipelineTask(fn.__name__, fn) for fn in (made_anew, in_place)]
     plan = PipelinePlan({task: TaskSchedule() for task in tasks}, [("in_place", "made_anew")])
@@ -484,7 +489,10 @@ def test_swp_66_work_in_place_gets_its_gradient_and_inference_has_no_versions() 
 
 @pytest.mark.parametrize(("device", "is_refused"), [("cpu", True), ("simulated", False)])
 def test_work_in_place_is_refused_where_another_task_may_have_done_it(device: str, is_refused: bool) -> None:
-    """B may run while A is recorded, and which of them divided x cannot be seen. One thread runs one task at a time."""
+    """B may run while A is recorded, so the recorder cannot tell which of them changed x in place.
+
+    With one thread, tasks never overlap.
+    """
     tasks = [PipelineTask(n, fn) for n, fn in (("First", made_anew), ("A", in_place), ("B", lambda ctx: None))]
     schedule = dict(zip(tasks, (TaskSchedule(), TaskSchedule(), TaskSchedule(stream="b")), strict=True))
     pipe = SWPipeline(PipelinePlan(schedule, [("A", "First"), ("B", "First")]), device)
@@ -494,7 +502,7 @@ def test_work_in_place_is_refused_where_another_task_may_have_done_it(device: st
         with pytest.raises(PipelineError, match=message):
             pipe.run(range(3))
         pipe.drain()
-        pipe.run_one_serial_iter(None)  # here A runs alone
+        pipe.run_one_serial_iter(None)  # in a serial iteration, A runs alone
     results: list[tuple[Any, ...]] = []
     pipe.run(range(3), on_retire=lambda ctx: results.append(shown(ctx)))
     assert [x for x, *_ in results] == [1.0] * 3
@@ -521,7 +529,7 @@ def test_a_recording_has_no_deletions_of_tasks_that_are_replayed_meanwhile() -> 
     assert not hasattr(contexts[1], "tmp")
     recorded = shortcuts._recorded["use"]
     assert (recorded.values, recorded.deleted) == ({"x": 1}, [])
-    shortcuts.replay(deleting, contexts[2])  # has no tmp
+    shortcuts.replay(deleting, contexts[2])  # this context has no tmp
 
 
 @pytest.mark.filterwarnings("ignore::pipelines.schedule.PlanWarning")
@@ -538,7 +546,7 @@ def test_a_recording_has_no_deletions_of_tasks_that_are_replayed_meanwhile() -> 
 def test_tasks_that_a_stream_keeps_in_order_do_not_run_at_the_same_time(
     order: str, stream: str, is_refused: bool
 ) -> None:
-    """A and B are submitted by two threads. On one stream the second waits until the first one's function has returned."""
+    """Two threads submit A and B. On one stream, the second waits until the first one's function has returned."""
     tasks = [PipelineTask(n, fn) for n, fn in (("First", made_anew), ("A", in_place), ("B", lambda ctx: None))]
     places = [TaskSchedule(), TaskSchedule(stream="s", thread_group="a"), TaskSchedule(stream=stream, thread_group="b")]
     plan = PipelinePlan(dict(zip(tasks, places, strict=True)), [("A", "First"), ("B", "First")])
@@ -554,7 +562,7 @@ def test_tasks_that_a_stream_keeps_in_order_do_not_run_at_the_same_time(
 
 
 def test_a_watched_context_takes_any_attribute() -> None:
-    """While a task is recorded, its context has another class, whose names must not be in the way."""
+    """While a task is recorded, its context has another class, whose names must not collide with attributes."""
     seen: list[Any] = []
     names = {name for name in vars(_WatchedContext) if not name.startswith("__")} | {"recordings", "_note"}
 

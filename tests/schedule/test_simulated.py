@@ -1,4 +1,4 @@
-"""The simulated engines keep every rule, for any legal plan, and hang exactly where the document says."""
+"""The simulated engines obey every rule for any legal plan, and hang exactly where the document predicts it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_clocked_completes_every_legal_plan(data: st.DataObject, submit_ns: int,
 def test_data_flow_completes_every_legal_plan(
     data: st.DataObject, max_depth: int, submit_ns: int, finished: bool
 ) -> None:
-    """SWP-55, SWP-58, SWP-60, trap T10: bounded buffers do not hang; at most max_depth iterations are in flight."""
+    """SWP-55, SWP-58, SWP-60, trap T10: bounded buffers do not hang, and at most max_depth iterations are in flight."""
     plan = data.draw(legal_plans())
     durations = data.draw(durations_of(plan))
     retire = "finished" if finished else "submitted"
@@ -73,7 +73,7 @@ def test_ordered_tasks_come_in_one_order_whatever_the_timing(data: st.DataObject
 @PROPERTY
 @given(st.data())
 def test_serial_is_one_stream_without_gaps(data: st.DataObject) -> None:
-    """SWP-41: run_serial takes the sum of everything."""
+    """SWP-41: run_serial takes the sum of all durations."""
     plan = data.draw(legal_plans())
     durations = data.draw(durations_of(plan))
     timeline = simulate(plan, durations, engine="serial", iterations=5)
@@ -108,7 +108,7 @@ def test_sequence_of_the_document() -> None:
 
 
 def test_a_thread_waits_for_another_ones_submission() -> None:
-    """SWP-14: WaitBatch's thread blocks until H2D was submitted, then its stream waits for H2D's event."""
+    """SWP-14: WaitBatch's thread blocks until H2D is submitted. Then its stream waits for H2D's event."""
     plan = PipelinePlan(
         {"H2D": TaskSchedule(0, "memcpy", "memcpy"), "WaitBatch": TaskSchedule(0, None, "default")},
         [("WaitBatch", "H2D")],
@@ -125,7 +125,10 @@ def test_a_thread_waits_for_another_ones_submission() -> None:
 
 
 def test_two_events_share_a_stall_by_time() -> None:
-    """SWP-9: the stream waits for both; without the later one the stall would only be as long as the earlier."""
+    """SWP-9: the stream waits for both events.
+
+    Without the later one, the stall would be only as long as the earlier.
+    """
     plan = PipelinePlan(
         {"long": TaskSchedule(0, "x"), "short": TaskSchedule(0, "y"), "both": TaskSchedule(0)},
         [("both", "long"), ("both", "short")],
@@ -136,7 +139,7 @@ def test_two_events_share_a_stall_by_time() -> None:
 
 
 def test_back_pressure_is_named_as_the_cause() -> None:
-    """SWP-58, SWP-71: H2D is idle because progress() has not given its place back."""
+    """SWP-58, SWP-71: H2D is idle because progress() has not released its slot."""
     timeline = simulate(chain(2), {"T0": 1, "T1": 9}, iterations=4, engine="DataFlowPipeline", max_depth=2)
     third = timeline.of("T0")[2]
     assert (third.start_ns, str(third.cause)) == (10, "retire: i0, 8 ns")
@@ -158,7 +161,7 @@ SCENARIO_2 = PipelinePlan(
 @pytest.mark.parametrize("plan", [SCENARIO_1, SCENARIO_2], ids=["one thread", "two threads crossed"])
 @pytest.mark.parametrize("order", ["ready_first", "stage_descending"])
 def test_descending_orders_do_not_hang(plan: PipelinePlan, order: str) -> None:
-    """SWP-18, SWP-20, SWP-21."""
+    """SWP-18, SWP-20, SWP-21: no plan of these scenarios hangs in a descending order."""
     timeline = simulate(plan, dict.fromkeys(plan.schedule, 1), iterations=4, order=order)
     check_timeline(validate_plan(plan), timeline, dict.fromkeys(map(str, plan.schedule), 1), 4)
 
@@ -172,14 +175,14 @@ def test_descending_orders_do_not_hang(plan: PipelinePlan, order: str) -> None:
     ids=["one thread", "two threads crossed"],
 )
 def test_ascending_order_hangs(plan: PipelinePlan, says: str) -> None:
-    """SWP-20, SWP-21: the document's deadlocks, with who waits for what."""
+    """SWP-20, SWP-21: the document's deadlocks, and which task waits for which."""
     with pytest.raises(DeadlockError, match=says):
         simulate(plan, dict.fromkeys(plan.schedule, 1), iterations=4, order=list(map(str, plan.schedule)))
 
 
 @pytest.mark.parametrize("order", [["opt", "bwd", "fwd"], ["fwd", "bwd", "opt"]])
 def test_two_stages_back_hangs_in_any_order(order: list[str]) -> None:
-    """SWP-22: k = 2 is refused; unchecked it hangs."""
+    """SWP-22: k = 2 is refused. Without the check, it hangs."""
     plan = PipelinePlan(
         {"fwd": TaskSchedule(0), "bwd": TaskSchedule(1), "opt": TaskSchedule(2)}, [("bwd", "fwd"), ("opt", "bwd")], []
     )
@@ -192,7 +195,7 @@ def test_two_stages_back_hangs_in_any_order(order: list[str]) -> None:
 
 
 def test_order_within_a_stream_decides_a_stall() -> None:
-    """SWP-32, trap T4 (the legal variant: R waits for the Q before): R before P leaves P behind R's wait."""
+    """SWP-32, trap T4 (the legal variant: R waits for the previous Q): if R is before P, P is stuck behind R's wait."""
     plan = PipelinePlan(
         {"P": TaskSchedule(0, "X"), "Q": TaskSchedule(1, "Y"), "R": TaskSchedule(0, "X")}, [("Q", "P")], [("R", "Q")]
     )
@@ -206,7 +209,7 @@ def test_order_within_a_stream_decides_a_stall() -> None:
 
 
 def test_same_seed_same_timeline() -> None:
-    """A distribution is drawn by task and iteration: the same in both engines, another with another seed."""
+    """A distribution is drawn by task and iteration. It is the same in both engines, and differs with another seed."""
     declared = {**FUSED_NS, "H2D": Spikes(1_000_000, 5_000_000, 0.1), "Forward": Jitter(3_000_000, 400_000)}
     first = simulate(fused_sparse_dist(), declared, iterations=50, seed=3)
     assert first == simulate(fused_sparse_dist(), declared, iterations=50, seed=3)

@@ -1,4 +1,4 @@
-"""The engines' own code on virtual streams, against the simulator: two independent ways to one timeline."""
+"""The engines' own code on virtual streams, compared with the simulator: two independent ways to one timeline."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipelines.schedule import IterContext, PipelineError, PipelinePlan, Pipelin
 from pipelines.schedule.simulation.simulated import Jitter, SimulatedDevice, Timeline, simulate
 from tests.schedule.simulation_help import FUSED_NS, chain, check_timeline, fused_sparse_dist, legal_plans
 
-pytest.importorskip("torch")  # the engines need it, the simulator does not
+pytest.importorskip("torch")  # the engines need torch, the simulator does not
 
 from pipelines.schedule.engine.dataflow_pipeline import DataFlowPipeline
 from pipelines.schedule.engine.sw_pipeline import SWPipeline
@@ -25,11 +25,11 @@ FEW = settings(max_examples=examples(40), deadline=None, suppress_health_check=[
 
 
 def nothing(ctx: IterContext) -> None:
-    """A task that computes nothing."""
+    """Do nothing, as a task that computes nothing."""
 
 
 def runnable(plan: PipelinePlan, fn: Any = nothing) -> PipelinePlan:
-    """The same plan with a function for every name."""
+    """Return the same plan with a function for every name."""
     return replace(plan, schedule={PipelineTask(str(name), fn): s for name, s in plan.schedule.items()})
 
 
@@ -40,10 +40,10 @@ def rows(timeline: Timeline) -> list[tuple]:
 @FEW
 @given(st.data(), st.integers(0, 3), st.sampled_from(["ready_first", "stage_descending"]))
 def test_clocked_engine_and_simulator_agree(data: st.DataObject, submit_ns: int, order: str) -> None:
-    """SWP-9, SWP-15, SWP-37: the engine's code gives the simulator's times, to the nanosecond."""
+    """SWP-9, SWP-15, SWP-37: the engine's code yields the simulator's times, to the nanosecond."""
     plan = data.draw(legal_plans())
     for schedule in plan.schedule.values():
-        schedule.thread_group = "default"  # on the device each of several threads has a time of its own
+        schedule.thread_group = "default"  # on the device, each thread has its own time
     durations = {str(name): data.draw(st.integers(0, 9)) for name in plan.schedule}
     device = SimulatedDevice(durations, submit_ns=submit_ns)
     SWPipeline(runnable(plan), device, order=order).run(range(6))
@@ -54,7 +54,7 @@ def test_clocked_engine_and_simulator_agree(data: st.DataObject, submit_ns: int,
 @FEW
 @given(st.data(), st.integers(1, 4), st.booleans())
 def test_data_flow_engine_keeps_every_rule(data: st.DataObject, max_depth: int, one_thread: bool) -> None:
-    """SWP-33, SWP-55: whatever the threads do first, the timeline is a legal one; with one thread nothing is idle."""
+    """SWP-33, SWP-55: whatever the threads do first, the timeline is legal. With one thread, nothing is idle."""
     plan = data.draw(legal_plans())
     for schedule in plan.schedule.values() if one_thread else ():
         schedule.thread_group = "default"
@@ -73,7 +73,7 @@ def test_data_flow_engine_keeps_every_rule(data: st.DataObject, max_depth: int, 
 
 
 def test_data_flow_engine_and_simulator_agree() -> None:
-    """SWP-54, SWP-59: with a stream for each task no thread can come between: the same times, jitter and all."""
+    """SWP-54, SWP-59: each task has its own stream, so threads cannot interfere. All times are equal despite jitter."""
     declared = {"T0": Jitter(500, 200), "T1": 900, "T2": Jitter(1000, 300)}
     device = SimulatedDevice(declared, seed=5)
     DataFlowPipeline(runnable(chain(3)), 3, device).run(range(40))
@@ -84,7 +84,7 @@ def test_data_flow_engine_and_simulator_agree() -> None:
 
 
 def test_fused_sparse_dist_reaches_the_bottleneck() -> None:
-    """SWP-59, SWP-69, SWP-70: the engine's own code, 300 iterations, ends within 1 % of the busiest stream's work."""
+    """SWP-59, SWP-69, SWP-70: 300 iterations of the engine's own code end within 1 % of the busiest stream's work."""
     device = SimulatedDevice(FUSED_NS)
     plan = runnable(fused_sparse_dist())
     seconds = SWPipeline(plan, device).run(range(300))
@@ -93,7 +93,7 @@ def test_fused_sparse_dist_reaches_the_bottleneck() -> None:
 
 
 def test_profiler_finds_what_the_arithmetic_says() -> None:
-    """SWP-49, SWP-52: run serially, each task is exposed for just its duration."""
+    """SWP-49, SWP-52: in a serial run, each task is exposed for exactly its duration."""
     pipe = SWPipeline(runnable(fused_sparse_dist()), SimulatedDevice(FUSED_NS))
     result = TaskProfiler(pipe).profile(None, num_warmup=1, num_measure=4, num_rounds=3)
     assert result.baseline_s == pytest.approx(sum(FUSED_NS.values()) / 1e9)
@@ -101,7 +101,7 @@ def test_profiler_finds_what_the_arithmetic_says() -> None:
 
 
 def test_by_name_and_without_durations() -> None:
-    """Issue 3: device="simulated" works as it is; a task takes a microsecond."""
+    """Issue 3: device="simulated" works without further options. A task takes a microsecond."""
     seen: list[int] = []
     pipe = SWPipeline(runnable(chain(2), lambda ctx: seen.append(ctx.batch)), "simulated")
     assert pipe.run([7, 8, 9]) == pytest.approx(4e-6)
@@ -110,14 +110,14 @@ def test_by_name_and_without_durations() -> None:
 
 
 def test_stalls_name_the_event() -> None:
-    """SWP-9: phase 2's wait is the cause of the stall, in the engine's timeline too."""
+    """SWP-9: phase 2's wait is the cause of the stall in the engine's timeline, too."""
     device = SimulatedDevice({"T0": 40, "T1": 10})
     SWPipeline(runnable(chain(2)), device).run(range(2))
     assert [str(s.cause) for s in device.timeline().of("T1")] == ["event: T0 i0, 40 ns", "event: T0 i1, 30 ns"]
 
 
 def test_a_thread_is_never_before_what_it_waited_for() -> None:
-    """SWP-14: WaitBatch's thread goes on when H2D was submitted, at 4 ns, and takes 4 ns itself."""
+    """SWP-14: WaitBatch's thread continues when H2D was submitted, at 4 ns, and itself takes 4 ns."""
     schedule = {"H2D": TaskSchedule(0, "memcpy", "memcpy"), "WaitBatch": TaskSchedule(0, None, "default")}
     device = SimulatedDevice({"H2D": 1, "WaitBatch": 1}, submit_ns=4)
     SWPipeline(runnable(PipelinePlan(schedule, [("WaitBatch", "H2D")], pipeline_depth=1)), device).run(range(1))
@@ -131,7 +131,7 @@ def test_undeclared_task_is_named() -> None:
 
 
 def test_stream_objects() -> None:
-    """SWP-4: a stream is a name or an object of the device; nothing else."""
+    """SWP-4: a stream is a name or an object of the device, nothing else."""
     device = SimulatedDevice({"A": 3, "B": 5})
     plan = PipelinePlan(
         {

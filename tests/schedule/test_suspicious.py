@@ -1,4 +1,7 @@
-"""Order that only a clock gives: which dependencies data flow lacks, by declared shared state (SWP-25, SWP-54, SWP-70)."""
+"""Order that only a clock guarantees: dependencies that data flow needs, by declared shared state.
+
+SWP-25, SWP-54, SWP-70.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from tests.effort import examples
 from tests.schedule.plans import FUSED_INTER, FUSED_INTRA, FUSED_STAGES
 from tests.schedule.simulation_help import FUSED_NS
 
-USES = {  # task -> (what it reads, what it writes) of what iterations share
+USES = {  # task -> (reads, writes) of state that iterations share
     "EmbLookup": (("table",), ()),
     "ZeroGrad": ((), ("gradients",)),
     "Forward": (("weights",), ()),
@@ -27,7 +30,7 @@ MISSING = ("ZeroGrad", "OptimizerStep")
 
 
 def fused(inter: list[tuple[str, str]], uses: dict = USES) -> PipelinePlan:
-    """FusedSparseDist, whose tasks say what they share."""
+    """Return FusedSparseDist, whose tasks declare their shared state."""
     streams = {"H2D": "memcpy", "InputDistStart": "data_dist", "InputDistWait": "data_dist", "EmbLookup": "emb_lookup"}
     schedule = {}
     for name, stage in FUSED_STAGES.items():
@@ -49,13 +52,16 @@ def test_swp_70_the_documents_plan_lacks_one_dependency_for_data_flow() -> None:
 def test_swp_25_where_the_order_is_there_nothing_is_said() -> None:
     assert validate_plan(fused(FUSED_INTER)).warnings == []  # clocked
     assert validate_plan(fused(FUSED_INTER), clocked=False, max_depth=1).warnings == []
-    assert validate_plan(fused(FUSED_INTER, {}), clocked=False).warnings == []  # nothing is declared
+    assert validate_plan(fused(FUSED_INTER, {}), clocked=False).warnings == []  # no state is declared
     stale = {**USES, "Forward": ((), ()), "Backward": ((), ("table",)), "ZeroGrad": ((), ())}
-    assert validate_plan(fused(FUSED_INTER, stale), clocked=False).warnings == []  # old weights are no harm
+    assert validate_plan(fused(FUSED_INTER, stale), clocked=False).warnings == []  # old weights do no harm
 
 
 def test_swp_70_the_dependency_that_is_named_is_the_one_whose_lack_trains_wrongly() -> None:
-    """The default stream of the simulated engine, whose times are the engine's: what runs between ZeroGrad and its step."""
+    """The simulated engine's default stream shows which tasks run between ZeroGrad and its step.
+
+    Its times are the engine's.
+    """
 
     def order(inter: list[tuple[str, str]]) -> list[str]:
         flow = {"engine": "DataFlowPipeline", "max_depth": 3, "order": "dependencies"}
@@ -82,7 +88,10 @@ def test_swp_54_the_engine_warns_where_it_keeps_no_order_on_streams() -> None:
 
 
 def test_swp_25_no_engine_orders_two_iterations_across_streams() -> None:
-    """By the clock too EmbLookup(i+1) runs beside Backward(i) on another stream, and takes rows before their update."""
+    """Even with the clock, EmbLookup(i+1) and Backward(i) run concurrently on two streams.
+
+    Rows are read before their update.
+    """
     pytest.importorskip("torch", reason="the engines need torch")
     from pipelines.schedule import DataFlowPipeline, SWPipeline
 
@@ -113,7 +122,7 @@ def test_swp_25_two_threads_of_one_stream_keep_its_order() -> None:
 def test_swp_25_without_a_clock_one_stream_orders_nothing_within_an_iteration() -> None:
     make, use = (PipelineTask(n, print, writes=("x",)) for n in ("make", "use"))
     plan = PipelinePlan({make: TaskSchedule(), use: TaskSchedule(1)}, [])
-    assert validate_plan(plan).warnings == []  # by the clock, use is a period later
+    assert validate_plan(plan).warnings == []  # with the clock, use is a period later
     (warning,) = validate_plan(plan, clocked=False).warnings
     assert "have no clock that orders them, both use ctx.x" in warning
 
@@ -128,7 +137,10 @@ def test_swp_25_shared_state_of_two_streams_is_a_race_by_the_clock_too() -> None
 @settings(max_examples=examples(150), deadline=None)
 @given(data=st.data(), n=st.integers(2, 6))
 def test_swp_25_warned_about_is_what_has_no_path_in_the_unrolled_graph(data: st.DataObject, n: int) -> None:
-    """No warning exactly where every conflict of two iterations is a path; with the named dependencies none is left."""
+    """There is no warning exactly if a path orders every conflict of two iterations.
+
+    The named dependencies add all paths.
+    """
     names = [f"t{i}" for i in range(n)]
     pairs = [(b, a) for i, a in enumerate(names) for b in names[i + 1 :]]
     intra = data.draw(st.lists(st.sampled_from(pairs), unique=True, max_size=8))
@@ -141,14 +153,14 @@ def test_swp_25_warned_about_is_what_has_no_path_in_the_unrolled_graph(data: st.
     suggested = [(w.split("add ('")[1].split("'")[0], w.split(", '")[-1].split("'")[0]) for w in messages]
     complete = replace(plan, inter_iter_deps=[*inter, *suggested])
     assert unordered(complete) == []
-    for pair in suggested:  # each is needed
+    for pair in suggested:  # each suggestion is needed
         assert unordered(replace(plan, inter_iter_deps=[*inter, *(s for s in suggested if s != pair)]))
 
 
 def unordered(plan: PipelinePlan, iterations: int = 4) -> list[tuple]:
-    """Conflicting tasks of two iterations that no path connects, by brute force.
+    """Return the conflicting tasks of two iterations that no path connects, by brute force.
 
-    Of one iteration they are ordered: where they are not, that is another warning.
+    Tasks that are unordered within one iteration are excluded, because another warning covers them.
     """
     graph = nx.DiGraph()
     tasks = {task.name: task for task in plan.schedule if isinstance(task, PipelineTask)}

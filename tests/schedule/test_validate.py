@@ -1,4 +1,4 @@
-"""What is refused before anything runs, and what is warned about: SWP-17 to SWP-25, traps T4 and T6."""
+"""Plans that are refused before anything runs, and plans that cause warnings: SWP-17 to SWP-25, traps T4 and T6."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_swp_24_with_the_inter_dependency_only_a_b_and_c_are_legal() -> None:
     legal = []
     for stages in itertools.product(range(3), repeat=3):
         if min(stages) or set(range(max(stages))) - set(stages):
-            continue  # a later start or an empty stage is one of the others, shifted
+            continue  # a later start or an empty stage equals another plan, shifted
         plan = plan_of(
             dict(zip(("fwd", "bwd", "opt"), stages, strict=True)), [("bwd", "fwd"), ("opt", "bwd")], [("fwd", "opt")]
         )
@@ -80,7 +80,7 @@ def test_swp_25_a_missing_dependency_between_streams_is_warned_about() -> None:
     (warning,) = validate_plan(PipelinePlan(schedule, [])).warnings
     assert "'make'" in warning and "ctx.x" in warning and "race" in warning
     assert validate_plan(PipelinePlan(schedule, [(use, make)])).warnings == []
-    # Through a third task is a dependency too; reading the same is no race.
+    # A path through a third task is a dependency, too. Reading the same state is not a race.
     other = PipelineTask("other", nothing)
     through = PipelinePlan({**schedule, other: TaskSchedule(stream="third")}, [(other, make), (use, other)])
     assert validate_plan(through).warnings == []
@@ -102,7 +102,7 @@ def test_trap_t4_the_pqr_plan_is_refused_and_its_legal_variant_is_not() -> None:
     plan = plan_of(stages, [("Q", "P"), ("R", "Q")], [("A", "Q")], stream=streams)
     refused(plan, "corollary 1", "'R' (stage 0)", "'Q' (stage 1)")
     validate_plan(plan_of(stages, [("Q", "P")], [("A", "Q"), ("R", "Q")], stream=streams))
-    validate_plan(plan, clocked=False)  # without stages nothing is wrong with it
+    validate_plan(plan, clocked=False)  # legal without stages
 
 
 @pytest.mark.parametrize(("depth", "legal"), [(None, True), (3, True), (1, False), (2, False), (4, False)])
@@ -202,7 +202,7 @@ def removed(tasks: dict, task: PipelineTask) -> None:
     ],
 )
 def test_two_tasks_of_one_name_that_a_dict_or_a_set_compares_are_no_duplicate(look: Any) -> None:
-    """Plans are built by functions, and twice: the tasks of one are looked up among those of the other."""
+    """Functions build the plans twice, and the tasks of one plan are looked up in the other."""
     first, second = PipelineTask("a", nothing), PipelineTask("a", print)
     plans = [PipelinePlan({task: TaskSchedule()}, []) for task in (first, second)]
     look(plans[0].schedule, second)

@@ -1,4 +1,4 @@
-"""The workloads train, and train the same whoever schedules them."""
+"""The workloads train, and train identically with every scheduler."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ IMPLIED = {"ZeroGrad": "OptimizerStep", "Forward": "OptimizerStep", "WaitBatch":
 
 TELLING = ("fused_sparse_dist", "graphed_mlp", "augmented")
 NAMES = sorted(plan_names(), key=lambda name: TELLING.index(name) if name in TELLING else len(TELLING))
-"""Of all plans, first those with a workload of each kind."""
+"""All plans, beginning with one for each kind of workload."""
 
 
 def trained(
@@ -36,7 +36,7 @@ def trained(
     device: str = "cpu",
     as_documented: bool = False,
 ) -> tuple[list[float], dict]:
-    """Losses and weights after a run."""
+    """Return the losses and weights after a run."""
     file = load_plan(name)
     work = build(file.workload, size, "cpu", seed)
     plan = file.plan({task.name: task for task in work.tasks()})
@@ -69,7 +69,7 @@ def test_every_engine_trains_the_same_to_the_last_bit(name: str, as_documented: 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_exposed_time_of_each_task_is_measured(name: str) -> None:
-    """The others run without what the replayed task does not do again, as gradients of its parameters."""
+    """Other tasks run without effects that the replayed task does not repeat, such as gradients of its parameters."""
     file = load_plan(name)
     work = build(file.workload, "tiny")
     pipe = SWPipeline(file.plan({task.name: task for task in work.tasks()}), "cpu")
@@ -78,7 +78,10 @@ def test_the_exposed_time_of_each_task_is_measured(name: str) -> None:
 
 
 def test_without_the_order_of_the_streams_the_documents_plan_trains_wrongly() -> None:
-    """Else the test above could not fail. The first copy waits until all iterations have begun, so chance has no part."""
+    """Otherwise, the test above could not fail.
+
+    The first copy waits until all iterations have begun, which excludes chance.
+    """
     file = load_plan("fused_sparse_dist")
     work = build(file.workload, "tiny", "cpu", 0)
     tasks = {task.name: task for task in work.tasks()}
@@ -86,7 +89,7 @@ def test_without_the_order_of_the_streams_the_documents_plan_trains_wrongly() ->
     tasks["H2D"] = replace(tasks["H2D"], fn=lambda ctx: begun.wait(20) and copy(ctx))
     plan = file.plan(tasks)
     copies = tasks["H2D"]
-    plan.schedule[copies] = replace(plan.schedule[copies], thread_group="io")  # else the caller's thread would wait
+    plan.schedule[copies] = replace(plan.schedule[copies], thread_group="io")  # else the caller's would wait
     plan.inter_iter_deps = [(a, b) for a, b in plan.inter_iter_deps if IMPLIED.get(name_of(a)) != name_of(b)]
     pipe = DataFlowPipeline(plan, 12, "simulated", order="dependencies")
     data = pipe.fill_pipeline(work.batches(12))
@@ -108,7 +111,7 @@ def test_training_learns_and_changes_every_weight(name: str) -> None:
 
 
 def test_the_fused_update_is_the_optimizers() -> None:
-    """Both recommenders are one model: what Backward adds to the tables is what SGD adds with sparse gradients."""
+    """Both recommenders are one model: Backward's updates of the tables equal those of SGD with sparse gradients."""
     losses, weights = trained("sparse_dist", "serial")
     fused_losses, fused = trained("fused_sparse_dist", "serial")
     assert fused_losses == pytest.approx(losses, rel=1e-4)
@@ -123,7 +126,7 @@ def test_input_distribution_brings_every_id_to_its_row(name: str) -> None:
     tasks = {task.name: task for task in work.tasks()}
     for task in ("H2D", "InputDistStart", "InputDistWait"):
         tasks[task].fn(ctx)
-    # By hand: id k of bag b (table-major) → its row in the table's shard.
+    # Expected: id k of bag b (table-major) → its row in the table's shard.
     bags = [b for b, n in enumerate(ctx.batch.lengths.tolist()) for _ in range(n)]
     per_shard = size.rows // size.shards
     wanted = [

@@ -1,7 +1,8 @@
-"""The path of the default profile, read back from a written capture, in plain Python: every node has an edge that bound it.
+"""The path of the default profile, recomputed in plain Python from a written capture.
 
-It shares no code with the simulator: it sees only the events, finds stacks, waits and syncs as a reader must, and sums
-up the whole graph. For captures whose threads do not overlap in time.
+Every node has one edge from the event that bound it. The module shares no code with the simulator. Like any reader, it
+sees only the events, infers stacks, waits and syncs from them, and computes the longest path of the whole graph. It
+works for captures whose threads do not overlap in time.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ from fractions import Fraction
 from typing import Any
 
 Event = dict[str, Any]
-Node = tuple[int, int]  # (position in traceEvents, 0 start or 1 end)
+Node = tuple[int, int]  # (index in traceEvents, 0 for start or 1 for end)
 Edges = dict[Node, list[tuple[Node, int]]]
 
 WORK = ("kernel", "gpu_memcpy", "gpu_memset")
 LEAST_LATENCY_NS = 3000
-"""A launch takes longer than that; what ended before it had arrived did not hold the work up."""
+"""Lower bound of a launch's latency. Work that ended before the launch arrived did not delay the launched work."""
 BLOCKING = ("cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize")
 
 
 def default_path_ns(events: list[Event]) -> int:
-    """Length of the longest path in ns over all events of one rank."""
+    """Return the length of the longest path in ns over all events of one rank."""
     into: Edges = defaultdict(list)
     cats = ("cpu_op", "cuda_runtime", "user_annotation", *WORK)
     known = {i for i, e in enumerate(events) if e.get("ph") == "X" and e["cat"] in cats}
@@ -37,7 +38,7 @@ def default_path_ns(events: list[Event]) -> int:
     _cpu_edges(events, times, explained, into)
     _gpu_edges(events, calls, launched, times, into)
     best: dict[Node, int] = {}
-    # Times grow along every edge of these captures, so the order of time is an order of the graph.
+    # Times increase along every edge of these captures, so sorting by time is a topological sort.
     for node in sorted(times, key=lambda n: (times[n], n[1])):
         best[node] = max((best[source] + weight for source, weight in into[node]), default=0)
         assert node not in into or best[node] == times[node] - min(times.values()), (events[node[0]], into[node])
@@ -49,20 +50,26 @@ def _time(event: Event, end: int) -> int:
 
 
 def _cpu_edges(events: list[Event], times: dict[Node, int], explained: set[int], into: Edges) -> None:
-    """Each node of the threads, which do not overlap, from the one before it; ends of calls that waited claim nothing."""
+    """Connect each CPU node to the one before it. An end of a call that really waited gets an edge of weight 0.
+
+    The threads do not overlap, so the nodes of all threads form one sequence.
+    """
     on_cpu = [node for node in times if events[node[0]]["cat"] not in WORK]
     for last, node in itertools.pairwise(sorted(on_cpu, key=lambda n: (times[n], n[1], n[0]))):
         into[node].append((last, 0 if node[1] and node[0] in explained else times[node] - times[last]))
 
 
 def _last_before(launched: list[tuple[int, int, int]], time: int, stream: int) -> int | None:
-    """The last work launched on a stream (-1: not used) before a time."""
+    """Return the last work launched on a stream before a time.
+
+    None if the stream has none by then, or is -1 (not used).
+    """
     return next((i for begun, s, i in reversed(launched) if begun < time and s == stream), None)
 
 
 def _sync_edges(events: list[Event], calls: dict[int, int], launched: list[tuple[int, int, int]],
                 times: dict[Node, int], into: Edges) -> set[int]:  # fmt: skip
-    """Edges into the ends of blocking calls; returns the calls that really waited."""
+    """Add edges into the ends of blocking calls, and return the calls that really waited."""
     explained = set()
     streams = {s for _, s, _ in launched}
     for row in (e for e in events if e.get("cat") == "cuda_sync" and e["name"] != "Stream Wait Event"):

@@ -1,4 +1,4 @@
-"""Small random captures, physically possible, to compare the `hta` profile with a reference implementation."""
+"""Small, physically possible random captures that compare the `hta` profile with a reference implementation."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Thread:
 
 @dataclass(slots=True)
 class _State:
-    """Everything shared by the threads: streams' ends (µs), recorded events, ids, and the rows so far."""
+    """The state shared by all threads: the streams' ends (µs), recorded events, ids, and the rows so far."""
 
     rng: Random
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -40,10 +40,10 @@ class _State:
 
 
 def random_capture(seed: int) -> dict[str, Any]:
-    """A Kineto document of at most 200 events: whole µs, several threads at once, waits, syncs, nested operators.
+    """Return a Kineto document of at most 200 events: whole µs, concurrent threads, waits, syncs, nested operators.
 
-    Sometimes it has two ProfilerSteps (then readers in HTA's way drop the last one), and a forward and an autograd
-    thread. The same seed gives the same document.
+    Some documents have two ProfilerSteps (readers that work like HTA drop the last one). Some have a forward and an
+    autograd thread. The same seed gives the same document.
     """
     rng = Random(f"random capture {seed}")
     state = _State(rng)
@@ -66,8 +66,8 @@ def random_capture(seed: int) -> dict[str, Any]:
         limit = MAX_EVENTS * (step + 1) // max(n_steps, 1) - 12
         _launch(state, threads[0], streams[0])
         if backward and rng.random() < 0.8:
-            # Mostly the autograd thread works while the forward thread is idle. Where it does not, a reader that puts
-            # both on one stack sees operators that cross, weights below 0, and now and then a cycle.
+            # Mostly the autograd thread works while the forward thread is idle. If both work, a reader that puts them
+            # on one stack sees crossing operators, negative weights, and sometimes a cycle.
             _run(state, [threads[0], *threads[2:]], streams, limit - 30)
             threads[1].now = max(t.now for t in threads) + 1
             _run(state, threads[1:2], streams, limit)
@@ -88,7 +88,7 @@ def random_capture(seed: int) -> dict[str, Any]:
 
 
 def _run(state: _State, threads: list[_Thread], streams: list[int], limit: int) -> None:
-    """Interleave the threads by their clocks, so that what the threads share is used in the order of time."""
+    """Interleave the threads by their clocks, so that they use the shared state in order of time."""
     budget = state.rng.randint(3, 14)
     programs = [(thread, _program(state, thread, streams, budget, 0)) for thread in threads]
     while programs and len(state.rows) < limit:
@@ -100,7 +100,7 @@ def _run(state: _State, threads: list[_Thread], streams: list[int], limit: int) 
 
 
 def _program(state: _State, thread: _Thread, streams: list[int], n: int, depth: int) -> Generator[bool, None, None]:
-    """n things that a thread does; yields between any two moments, so that others can come in between."""
+    """Run n random actions of a thread. Yields between any two moments, so that other threads can act in between."""
     rng = state.rng
     for _ in range(n):
         thread.now += rng.choice((0, 1, 1, 3, 10, 40))
@@ -125,7 +125,7 @@ def _operator(state: _State, thread: _Thread, streams: list[int], depth: int) ->
         yield True
         yield from _program(state, thread, streams, rng.randint(0, 3), depth + 1)
     finally:
-        # Also when the capture is full: an operator always ends at or after what it encloses.
+        # Even if the capture is full: an operator must not end before the events inside it.
         thread.now += rng.choice((0, 1, 5))
         row["dur"] = max(thread.now - row["ts"], 1)
         thread.now = row["ts"] + row["dur"]
@@ -138,7 +138,7 @@ def _cpu(state: _State, thread: _Thread, cat: str, name: str, ts: int, args: dic
 
 
 def _call(state: _State, thread: _Thread, name: str, dur: int) -> int:
-    """A runtime call; returns its correlation."""
+    """Add a runtime call and return its correlation id."""
     state.correlation += 1
     _cpu(state, thread, "cuda_runtime", name, thread.now, {"cbid": 1, "correlation": state.correlation})
     state.rows[-1]["dur"] = dur
@@ -172,7 +172,7 @@ def _launch(state: _State, thread: _Thread, stream: int) -> None:
 
 
 def _event(state: _State, thread: _Thread, streams: list[int]) -> None:
-    """Record on one stream, wait on another, both by this thread."""
+    """Record an event on one stream and make another stream wait for it, both from this thread."""
     source, target = state.rng.sample(streams, 2)
     event = _record(state, thread, source)
     thread.now += state.rng.choice((0, 1, 4))

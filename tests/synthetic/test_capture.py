@@ -1,4 +1,4 @@
-"""Captures of N ranks: same bytes for the same spec, a machine that keeps its own rules, a truth that adds up."""
+"""Captures of N ranks: the same spec gives the same bytes, the machine obeys its own rules, and the truth adds up."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Capture:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A document with times as exact fractions of µs."""
+    """Return a document with times as exact fractions of µs."""
     raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     return json.loads(raw, parse_float=Fraction)
 
 
 def ns(event: Event) -> tuple[int, int]:
-    """Start and end in ns since the clock's base."""
+    """Return the start and end in ns since the clock's base."""
     start, dur = event["ts"] * 1000, event["dur"] * 1000
     assert int(start) == start and int(dur) == dur
     return int(start), int(start + dur)

@@ -1,4 +1,4 @@
-"""Captures with nested process groups: every collective is whole, and what the files say is what was simulated."""
+"""Captures with nested process groups: every collective is complete, and the files contain what was simulated."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Capture:
 
 
 def collectives(capture: Capture) -> dict[tuple[str, int], dict[int, dict[str, Any]]]:
-    """By group and sequence number: the kernel of each rank."""
+    """Return the kernel of each rank by group and sequence number."""
     by_collective: defaultdict[tuple[str, int], dict[int, dict[str, Any]]] = defaultdict(dict)
     for rank, path in enumerate(capture.paths):
         for event in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]:

@@ -1,4 +1,4 @@
-"""Random captures: small, the same for a seed, varied, and accepted by the reference implementation."""
+"""Random captures: small, reproducible from a seed, varied, and accepted by the reference implementation."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_shape(seed: int) -> None:
         assert all(a[1] <= b[0] for a, b in itertools.pairwise(queue))
 
 
-@pytest.mark.slow  # 3 s; what a capture looks like is above
+@pytest.mark.slow  # 3 s; the test above checks the shape of captures
 @pytest.mark.skipif(not ORACLE.exists(), reason="the shared oracle is not beside this checkout")
 def test_the_oracle_takes_nearly_all(tmp_path: Path) -> None:
     oracle, path = load_oracle(), tmp_path / "trace.json"
@@ -56,7 +56,7 @@ def test_the_oracle_takes_nearly_all(tmp_path: Path) -> None:
             ranks, _ = oracle.load([str(path)])
             graph = oracle.graph(ranks[0], "", None)
         except (AssertionError, KeyError, TypeError, ValueError):
-            continue  # a cycle, mostly: HTA has no path there either
+            continue  # mostly a cycle, for which HTA finds no path either
         taken += 1
         types.update({kind for _, kind in graph["edges"].values()})
     assert taken >= 190

@@ -1,4 +1,4 @@
-"""The truth of captures: against sums of edges written down by hand, and against the path read back from the file."""
+"""The truth of captures, compared with edges summed by hand and with the path recomputed from the file."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ BY_HAND: dict[str, list[Edge]] = {
 
 
 def longest_of_all_paths(edges: list[Edge]) -> int:
-    """Try every path from every node."""
+    """Return the length of the longest path, by trying every path."""
 
     def onwards(node: str) -> int:
         return max((weight + onwards(end) for start, end, weight in edges if start == node), default=0)
 
-    # A path that starts at a node which an edge enters is never longer: no weight is negative.
+    # The longest path starts at a node without incoming edges, because no weight is negative.
     sources = {start for start, _, _ in edges} - {end for _, end, _ in edges}
     return max(onwards(node) for node in sources)
 
@@ -96,7 +96,7 @@ def test_general_captures_read_back(seed: int, tmp_path: Path) -> None:
 
 
 def _window(events: list[dict], annotation: str) -> list[dict]:
-    """The events of one annotation: what the CPU does in it, and the GPU work and syncs launched by that."""
+    """Return the events of one annotation: its CPU events, and the GPU work and syncs that its calls launched."""
     note = next(e for e in events if e["name"] == annotation and e["cat"] == "user_annotation")
     begin, end = note["ts"], note["ts"] + note["dur"]
     on_cpu = ("cpu_op", "cuda_runtime", "user_annotation")

@@ -1,8 +1,8 @@
-"""Small captures whose critical path a person can add up: each function states the sum it expects.
+"""Small captures whose critical path can be added up by hand: each function contains the expected sum.
 
-All times are whole microseconds. A call at the top level lasts 5 µs and is followed by 1 µs of nothing; so is the start of
-the annotation around all of it. A kernel starts 6 µs after its launch call began, or 1 µs after the work or the event that it
-waits for ended; a blocking call returns 2 µs after that.
+All times are whole microseconds. A top-level call lasts 5 µs, and 1 µs of idle time follows. The same 1 µs follows the
+start of the annotation around all calls. A kernel starts 6 µs after its launch call began, or 1 µs after the end of the
+work or event that it waits for. A blocking call returns 2 µs after that end.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pipelines.synthetic.work import Work
 
 US = 1000
 CALL, LATENCY, GAP_NS, WAKE = 5 * US, 6 * US, 1 * US, 2 * US
-AROUND = 2 * US  # from the annotation's start to the first call, and from the last to its end
+AROUND = 2 * US  # from the annotation's start to the first call, plus from the last call to the annotation's end
 
 _GEMM = Work("ampere_sgemm_32x32_sliced1x4_tn")
 _REDUCE = Work("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*, unsigned long, ncclWork*)", kind=COMMUNICATION)
@@ -30,7 +30,7 @@ _COPY = Work("Memcpy HtoD (Pinned -> Device)", "gpu_memcpy", MEMORY, "cudaMemcpy
 
 @dataclass(slots=True)
 class TextbookCase:
-    """A capture and its critical path by construction (`expected`); `simulated` is what the machine found."""
+    """A capture and its critical path: `expected` by construction, `simulated` as the machine computed it."""
 
     name: str
     text: str
@@ -45,12 +45,12 @@ class TextbookCase:
         return path
 
     def events(self) -> list[dict]:
-        """The capture's traceEvents."""
+        """Return the capture's traceEvents."""
         return json.loads(self.text)["traceEvents"]
 
 
 def _chain(m: Machine) -> dict[str, int]:
-    """Five kernels of 50 µs one after another, then a device sync: the first launch, five kernels, four gaps, the return."""
+    """Five sequential kernels of 50 µs, then a device sync: the first launch, five kernels, four gaps, the return."""
     for _ in range(5):
         m.launch(_GEMM, 7, 50 * US, CALL, LATENCY)
     m.device_sync()
@@ -58,8 +58,9 @@ def _chain(m: Machine) -> dict[str, int]:
 
 
 def _two_streams(m: Machine) -> dict[str, int]:
-    """A kernel that waits for the longer of two branches: the first call and the gap after it, the second launch, 300 µs, a
-    gap, 50 µs, the return.
+    """A kernel that waits for the longer of two branches.
+
+    The path: the first call and the gap after it, the second launch, 300 µs, a gap, 50 µs, the return.
     """
     m.launch(_GEMM, 7, 100 * US, CALL, LATENCY)
     m.launch(_GEMM, 20, 300 * US, CALL, LATENCY)
@@ -70,19 +71,19 @@ def _two_streams(m: Machine) -> dict[str, int]:
 
 
 def _cpu_bound(m: Machine) -> dict[str, int]:
-    """Six operators of 80 µs whose kernels of 10 µs end inside them: the operators, and 21 µs after each."""
+    """Six operators of 80 µs whose kernels of 10 µs end inside them. The path is the operators and 21 µs after each."""
     for _ in range(6):
         m.enter("aten::mul")
         m.advance(34 * US)
         m.launch(_GEMM, 7, 10 * US, CALL, LATENCY)
-        m.advance(39 * US)  # with 1 µs after entering and 1 µs after the call: 1 + 34 + 5 + 1 + 39 = 80 µs
+        m.advance(39 * US)  # plus 1 µs after entering and 1 µs after the call: 1 + 34 + 5 + 1 + 39 = 80 µs
         m.leave()
         m.advance(20 * US)
     return {HOST: US + 6 * 21 * US, CPU: 6 * 80 * US}
 
 
 def _comm_bound(m: Machine) -> dict[str, int]:
-    """Compute, an all-reduce that waits for it, compute that waits for that."""
+    """A kernel, an all-reduce that waits for it, and a kernel that waits for the all-reduce."""
     m.launch(_GEMM, 7, 40 * US, CALL, LATENCY)
     m.wait(28, m.record(7))
     m.launch(_REDUCE, 28, 400 * US, CALL, LATENCY)
@@ -93,7 +94,7 @@ def _comm_bound(m: Machine) -> dict[str, int]:
 
 
 def _memory_bound(m: Machine) -> dict[str, int]:
-    """A copy of 200 µs on a stream of its own, a kernel that waits for it, and a stream sync."""
+    """A copy of 200 µs on a separate stream, a kernel that waits for it, and a stream sync."""
     m.launch(_COPY, 20, 200 * US, CALL, LATENCY)
     m.wait(7, m.record(20))
     m.launch(_GEMM, 7, 25 * US, CALL, LATENCY)
@@ -109,15 +110,15 @@ _BUILDERS: dict[str, Callable[[Machine], dict[str, int]]] = {
     "memory_bound": _memory_bound,
 }
 TEXTBOOK = tuple(_BUILDERS)
-"""Names of the textbook captures."""
+"""The names of the textbook captures."""
 
 
 def textbook(name: str, *, fractional_ts: bool = False) -> TextbookCase:
-    """The textbook capture of that name. KeyError when there is none."""
+    """Return the textbook capture of that name. Raises KeyError if it does not exist."""
     build = _BUILDERS[name]
     rows = Rows(Clock(fractional_ts), pid=1000, device=0)
     rows.metadata({1000: "thread 1000 (python3.11)"}, {7: "stream 7 "})
-    # A grid of 1 µs also with fractional timestamps: the sums do not change.
+    # The grid is 1 µs even with fractional timestamps, so the sums do not change.
     machine = Machine(rows, gap_ns=GAP_NS, grid_ns=US)
     machine.now = 10 * US
     machine.enter("ProfilerStep#0", "user_annotation")

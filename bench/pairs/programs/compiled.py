@@ -1,4 +1,4 @@
-"""torch.compile."""
+"""Programs with torch.compile."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def reset(c: Context) -> None:
     torch._dynamo.reset()
     torch._dynamo.config.recompile_limit = 64
     c.cleanup.callback(torch._dynamo.reset)
-    c.cleanup.enter_context(fresh_cache())  # what another variant compiled is compiled again
+    c.cleanup.enter_context(fresh_cache())  # so that each variant compiles its code itself
 
 
 @program(

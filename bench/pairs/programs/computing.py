@@ -1,4 +1,4 @@
-"""Steps whose length is that of the GPU's work."""
+"""Programs whose steps take as long as the GPU's work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies between host and device."""
+"""Programs with copies between host and device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several ranks. On one GPU they share it in turns, so computing of one rank is a wait of another."""
+"""Programs of several ranks. Ranks on one GPU share it in turns, so one rank waits while another computes."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def fully_sharded(c: Context) -> Step:
     note=SHARED,
 )
 def pipeline_of_ranks(c: Context) -> Step:
-    """Each rank is a stage: it receives from the one before, works on the host and the device, and sends on."""
+    """Build a pipeline of ranks. Each receives from the previous rank, works, and sends to the next rank."""
     net = mlp(c, c.sizes.rank_width, c.sizes.layers)
     n = c.pick(1, 4)
     received = [c.randn(64 // n, c.sizes.rank_width) for _ in range(n)]

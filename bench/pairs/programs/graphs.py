@@ -1,4 +1,4 @@
-"""CUDA graphs; without CUDA the captured work runs as it is."""
+"""Programs with CUDA graphs. Without CUDA, the work runs without a capture."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from bench.pairs.program import Step, program
     causes=("host_operators", "launching"),
     forbidden=("gpu_computing", "synchronization", "copies", "data_loading", "communication"),
     fix="graph_or_compile",
+    note="without the profiler a step of A took from 2.8 to 7.3 ms in 25 runs",
     steps=3,
 )
 def decoding(c: Context) -> Step:

@@ -1,4 +1,4 @@
-"""Steps of many small operators, which the host launches more slowly than the GPU runs them."""
+"""Programs with many small operators, which the host launches more slowly than the GPU runs them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def small_batches(c: Context) -> Step:
     whatif=("--remove", "observe"),
 )
 def hooks(c: Context) -> Step:
-    """A hook takes statistics of each output, inside an annotation."""
+    """Build a step in which a hook computes statistics of each output, inside an annotation."""
     net, x = mlp(c, c.sizes.width // 4, 2 * c.sizes.layers), c.randn(256, c.sizes.width // 4)
 
     def observe(module: object, inputs: object, output: torch.Tensor) -> None:
@@ -83,7 +83,7 @@ def hooks(c: Context) -> Step:
     steps=3,
 )
 def generation(c: Context) -> Step:
-    """Greedy decoding with a cache of keys and values; a test of all sequences for the end is read on the host."""
+    """Build greedy decoding with a key-value cache, in which the host reads whether all sequences have ended."""
     model = Decoder(c)
 
     def step(i: int) -> object:

@@ -1,4 +1,4 @@
-"""Batches and other host work that the GPU waits for."""
+"""Programs in which the GPU waits for batches or other host work."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def loader_without_workers(c: Context) -> Step:
     note="four workers load beside each other, the fix has one loader",
 )
 def loader_workers(c: Context) -> Step:
-    """With four workers a batch is there sooner than the GPU needs it."""
+    """Build a loader that, with four workers, has a batch ready before the GPU needs it."""
     return step_over(c, batches(c, c.sizes.host_s / c.sizes.rows * 4, c.pick(0, 4)), c.sizes.batch)
 
 
@@ -197,7 +197,7 @@ def tokenization(c: Context) -> Step:
 )
 def logging_each_layer(c: Context) -> Step:
     net, x = mlp(c, c.sizes.width // 4, c.sizes.layers), c.randn(c.sizes.batch // 16, c.sizes.width // 4)
-    log = logging.Logger("pairs")  # not in the tree of loggers
+    log = logging.Logger("pairs")  # a separate logger, without parents that would also handle its messages
     handler = logging.FileHandler(c.scratch / "pairs.log")
     log.addHandler(handler)
     c.cleanup.callback(handler.close)

@@ -1,4 +1,4 @@
-"""Memory, garbage collection and checkpoints."""
+"""Programs with memory allocation, garbage collection and checkpoints."""
 
 from __future__ import annotations
 

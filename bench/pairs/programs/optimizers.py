@@ -1,4 +1,4 @@
-"""Optimizers over many small parameters."""
+"""Programs with optimizers over many small parameters."""
 
 from __future__ import annotations
 

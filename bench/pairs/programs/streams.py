@@ -1,4 +1,4 @@
-"""Work on several streams, ordered by events. Products are small, so that streams share the GPU without filling it."""
+"""Programs with several streams, ordered by events. Products are small, so that streams can share the GPU."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def small_products(c: Context, stream: object, n: int, a: torch.Tensor, b: torch
 
 
 def operands(c: Context) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return operands whose product has few blocks and takes long, and room for it."""
+    """Return two operands whose product takes long on few multiprocessors, and a tensor for the result."""
     n = c.sizes.width // 4
     return c.randn(n, 8 * c.sizes.width), c.randn(8 * c.sizes.width, n), c.randn(n, n)
 
@@ -82,7 +82,7 @@ def four_branches(c: Context) -> Step:
     sync_events=True,
 )
 def one_event_reused(c: Context) -> Step:
-    """Two streams hand over to each other with one event that is recorded again each time."""
+    """Build two streams that hand over to each other with one event, which is recorded again each time."""
     side, main, event = c.stream(), c.main_stream(), c.event()
     a, b, out = operands(c)
 
@@ -131,7 +131,7 @@ def early_event(c: Context) -> Step:
     sync_events=True,
 )
 def wait_on_a_thread(c: Context) -> Step:
-    """Another thread launches on the side stream, and has it wait for the main stream's event."""
+    """Build a step in which another thread launches on the side stream, which waits for the main stream's event."""
     side, main, begun, ended = c.stream(), c.main_stream(), c.event(), c.event()
     (a, b, out), (a2, b2, out2) = operands(c), operands(c)
     threads = c.cleanup.enter_context(ThreadPoolExecutor(1))
@@ -190,7 +190,7 @@ def event_synchronize(c: Context) -> Step:
     note="the stages overlap only in B, where they share the GPU's units",
 )
 def pipeline_of_streams(c: Context) -> Step:
-    """Two stages on two streams; with micro-batches the second begins while the first computes."""
+    """Build two stages on two streams. With micro-batches, the second stage starts while the first computes."""
     stages = [c.stream(), c.stream()]
     main = c.main_stream()
     n = c.pick(1, 4)

@@ -1,4 +1,4 @@
-"""The host waits for the GPU in the middle of a step."""
+"""Programs in which the host waits for the GPU in the middle of a step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OTHERS = ("copies", "data_loading", "allocation", "communication", "optimizer")
     steps=4,
 )
 def item_each_micro_batch(c: Context) -> Step:
-    """Host work of the same length as the GPU's follows each wait."""
+    """Build a step in which each wait is followed by host work that takes as long as the GPU's work."""
     net, x = mlp(c, c.sizes.width, c.sizes.layers), c.randn(c.sizes.batch // 2, c.sizes.width)
 
     def step(i: int) -> object:
@@ -44,7 +44,7 @@ def item_each_micro_batch(c: Context) -> Step:
     fix="do_not_wait",
 )
 def item_each_step(c: Context) -> Step:
-    """GPU and host take about as long as each other, and take turns."""
+    """Build a step in which GPU and host take turns, and each works for about the same time."""
     net = mlp(c, c.sizes.width // 2, 2 * c.sizes.layers)
     x = c.randn(c.sizes.batch // 2, c.sizes.width // 2)
     total = torch.zeros((), device=c.device)
@@ -113,7 +113,7 @@ def boolean_mask(c: Context) -> Step:
     stack=True,
 )
 def tolist_each_step(c: Context) -> Step:
-    """The host handles the tokens of a step after it read them."""
+    """Build a step in which the host handles tokens after reading them."""
     net, x = mlp(c, c.sizes.width, c.sizes.layers), c.randn(c.sizes.batch // 2, c.sizes.width)
     buffers = [c.pinned(torch.zeros(c.sizes.batch // 2, dtype=torch.long)) for _ in range(2)]
     events = [c.event() for _ in range(2)]
@@ -229,7 +229,7 @@ def norm_of_each_parameter(c: Context) -> Step:
     fix="do_not_wait",
 )
 def evaluation(c: Context) -> Step:
-    """An evaluation loop: batches are prepared on the host, and the accuracy is read after each."""
+    """Build an evaluation loop that prepares batches on the host, and reads the accuracy after each batch."""
     net, x = mlp(c, c.sizes.width, c.sizes.layers).eval(), c.randn(c.sizes.batch, c.sizes.width)
     labels = torch.zeros(c.sizes.batch, dtype=torch.long, device=c.device)
 

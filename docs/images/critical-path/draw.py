@@ -1,6 +1,6 @@
 """The pictures of docs/critical-path.md: boxes on lanes in time, and the edges between their starts and ends.
 
-`python docs/images/critical-path/draw.py` writes them beside this file. Times are microseconds of no real trace.
+`python docs/images/critical-path/draw.py` writes them next to this file. Times are invented, in microseconds.
 """
 
 from __future__ import annotations
@@ -22,29 +22,32 @@ _STYLE = (
 
 @dataclass(frozen=True)
 class Box:
-    """An event: where, from when, how long."""
+    """An event: its lane, start and duration."""
 
     name: str
     lane: str
     start: int
     dur: int
-    depth: int = 0  # calls lie within the operator around them
+    depth: int = 0  # nesting level: a call is drawn inside its operator
 
 
 @dataclass(frozen=True)
 class Edge:
-    """From a start or end to a start or end, as ("a", "end"); `kind` is time, order (weight 0) or off (no edge)."""
+    """An edge between two starts or ends of boxes, each as ("a", "end").
+
+    `kind` is time, order (weight 0) or off (no edge).
+    """
 
     src: tuple[str, str]
     dst: tuple[str, str]
     say: str
     kind: str = "time"
-    lift: int = 0  # how far the line bends away, so that labels do not meet
+    lift: int = 0  # how far the line bends, so that labels do not overlap
 
 
 @dataclass(frozen=True)
 class Picture:
-    """One file."""
+    """A picture, which becomes one SVG file."""
 
     name: str
     lanes: tuple[str, ...]
@@ -165,7 +168,7 @@ PICTURES = (
 
 
 def svg(picture: Picture) -> str:
-    """The picture as SVG text."""
+    """Return the picture as SVG text."""
     boxes = {box.name: box for box in picture.boxes}
     height = _TOP + _LANE * len(picture.lanes) + 24
     parts = [
@@ -212,7 +215,7 @@ def _box(picture: Picture, box: Box) -> Iterator[str]:
 
 def _edge(picture: Picture, boxes: dict[str, Box], edge: Edge) -> Iterator[str]:
     (x1, y1, low1), (x2, y2, _) = (_point(picture, boxes, at) for at in (edge.src, edge.dst))
-    if edge.lift:  # along one lane: below the box where positive, above it where negative
+    if edge.lift:  # along one lane: below the boxes if positive, above them if negative
         y = low1 + 2 if edge.lift > 0 else y1 - 2
         bend = y + edge.lift * 0.6
         path = f"M{x1:.1f} {y}Q{(x1 + x2) / 2:.1f} {bend:.1f} {x2:.1f} {y}"
@@ -238,7 +241,7 @@ def _point(picture: Picture, boxes: dict[str, Box], at: tuple[str, str]) -> tupl
 
 
 def files() -> dict[str, str]:
-    """Name of each file → its text."""
+    """Return the SVG text by file name."""
     return {f"{picture.name}.svg": svg(picture) for picture in PICTURES}
 
 

@@ -1,1 +1,1 @@
-"""A path as an answer, and as a file that can be opened and edited."""
+"""The answer about a critical path, and the file that stores the path with its graph."""

@@ -1,4 +1,4 @@
-"""The critical path of one window as an answer: numbers for the user, one JSON object for a program."""
+"""The computation of the answer about the critical path of one window."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ def critical_path(
     on_model: Any = None,
     at_once: int = 1,
 ) -> PathAnswer:
-    """Return the path of one window, computed or from the stored tables of it that exist (`show_trace`).
+    """Return the answer about the path of one window.
 
-    It is computed from the tables `events`, `traces` and `findings` in `con`. Without `with_path` the answer's `path`
-    is empty, and path_json.py reads it row by row. `edges_file` receives one row per edge (Parquet). `con` keeps the
-    tables `_path_bounds` and `critical_path_windows`, and `critical_path_edges` if `with_edges`, `_edges` if
-    `with_graph`.
+    Tables that the lake stores for the window are read (`show_trace`). The rest is computed from the tables `events`,
+    `traces` and `findings` in `con`. Without `with_path` the answer's `path` is empty, and path_json.py can read the
+    path row by row. `edges_file` receives one row per edge (Parquet). `con` keeps the tables `_path_bounds` and
+    `critical_path_windows`, and `critical_path_edges` if `with_edges`, `_edges` if `with_graph`.
 
     `save_to` receives the path with its graph (`save_path.py`, whose errors it raises). `alternatives` is the number of
     other paths to find. `at_once` is the number of models that run concurrently (`run_models`).
 
-    Raises WindowNotFound if nothing opens the window. Raises NothingJoined if data dependencies are requested (switch
-    `dependencies`) and no execution trace was joined (`load_execution`).
+    Raises WindowNotFound if the trace has no such window. Raises NothingJoined if data dependencies are requested
+    (switch `dependencies`) and no execution trace was joined (`load_execution`).
     """
     request_windows(con, [request], overrides)
     dependencies = describe_dependencies(con, request, overrides or {})

@@ -1,8 +1,8 @@
-"""Edits of a path's graph, turned back into a saved path with the longest path of the new graph.
+"""The conversion of an edited graph into a saved path, with the longest path of the edited graph.
 
 The graph is a `networkx.DiGraph` over the nodes of a saved path: 2·event_id for an event's start, 2·event_id + 1 for
-its end. Its weights may be changed, edges and nodes added or removed. The new path's meta.json and title state how much
-was changed.
+its end. The user may change weights, and add or remove edges and nodes. The metadata and the title of the new path
+state the number of changes.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ UNIT = "weight_unit"
 """Graph attribute with the unit of the graph's weights."""
 NS_PER = {"ns": 1, "us": 1000}
 
-_NEW_EDGES = 7 << 60  # above all numbers that the models assign
-_NEW_NODES = 2_000_000  # range of the numbers of new nodes, because arrays are as long as the highest node
+_NEW_EDGES = 7 << 60  # above all edge numbers that the models assign
+_NEW_NODES = 2_000_000  # limit on the numbers of new nodes, because arrays are as long as the highest number
 _OWN_TYPES = {**{text: kind for kind, text in HTA_TYPES.items()}, **{kind: kind for kind in HTA_TYPES}}
 _LARGEST_NS = 2**62
 _ENDS = ("src_node_id", "dst_node_id")
@@ -39,15 +39,20 @@ _FLAGS = ("waits_for_earlier_work", "is_inferred")
 
 
 def give_back(saved: SavedPath, graph: nx.DiGraph, unit: str | None = None) -> SavedPath:
-    """Return the path of an edited graph. `saved` is the path that the graph was made from.
+    """Return the saved path of an edited graph. `saved` is the path whose graph was edited.
 
-    `unit` is the unit of the weights, ns or us (None: `graph.graph["weight_unit"]`). An added edge has a `weight`, and
-    may have a `type` (HTA's text or its name). The default type is a dependency, which needs no weight. It may also
-    have an `event_id`, the event whose time it is. The default is HTA's attribution: for an operator's edge, the event
-    that starts or ends there. An added node is a number that no event of the trace uses, and may have `name` and
-    `at_ns`. A graph with a cycle has no path, and `cycle` in the meta of the result names nodes on it.
+    `unit` is the unit of the weights, ns or us (None: `graph.graph["weight_unit"]`).
 
-    Raises ValueError naming an invalid edge or node, and for the graph of a window that its profile refuses.
+    An added edge has a `weight`, and may have a `type` (HTA's text or its name). The default type is a dependency,
+    which needs no weight. An added edge may also have an `event_id`, the event whose time the edge represents. The
+    default is HTA's attribution. For an operator's edge, this is the event that starts or ends at the edge.
+
+    An added node is a number that no event of the trace uses. It may have `name` and `at_ns`.
+
+    A graph with a cycle has no path. Then `cycle` in the metadata of the result names nodes on the cycle.
+
+    Raises ValueError naming an invalid edge or node. Also raises ValueError for the graph of a window that its profile
+    refuses.
     """
     if saved.meta.get("refused"):
         raise WrongValue(f"profile {saved.meta['profile']} rejects this graph: {saved.meta['refused']}")
@@ -65,7 +70,7 @@ def give_back(saved: SavedPath, graph: nx.DiGraph, unit: str | None = None) -> S
 
 
 def _nodes(saved: SavedPath, graph: nx.DiGraph) -> tuple[pa.Table, pa.Table, dict[str, int]]:
-    """Return the tables `nodes` and `events` of the graph, and how many nodes were added and removed."""
+    """Return the tables `nodes` and `events` of the graph, and the numbers of added and removed nodes."""
     import pyarrow as pa
 
     old = int_column(saved.nodes, "node_id")
@@ -82,14 +87,14 @@ def _nodes(saved: SavedPath, graph: nx.DiGraph) -> tuple[pa.Table, pa.Table, dic
     is_kept = np.fromiter((node in graph for node in old.tolist()), dtype=bool, count=len(old))
     rows = [_new_node(int(node), graph.nodes[node]) for node in sorted(added)]
     names = {row["event_id"]: row["name"] for row in reversed(rows) if row["name"]}
-    for row in rows:  # both ends of an event have its name
+    for row in rows:  # both nodes of an event have its name
         row["name"] = names.get(row["event_id"])
     nodes = pa.concat_tables(
         [saved.nodes.filter(pa.array(is_kept)), pa.Table.from_pylist(rows, schema=saved.nodes.schema)]
     )
     event_ids = np.unique(old[is_kept] // 2)
     events = saved.events
-    # Events without nodes stay, such as an annotation that an edge's time is attributed to.
+    # Keep events without nodes. An edge's time may be attributed to one, such as an annotation.
     stays = np.isin(int_column(events, "event_id"), event_ids) | events["class"].is_null().to_numpy()
     new = [{**row, "duration_ns": 0, "is_blocking": False, "class": "CPU"} for row in rows]
     once = {row["event_id"]: {name: row.get(name) for name in events.schema.names} for row in reversed(new)}
@@ -113,9 +118,9 @@ def _new_node(node: int, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _edges(saved: SavedPath, graph: nx.DiGraph, ns_per_unit: int, events: pa.Table) -> tuple[pa.Table, dict[str, int]]:
-    """Return table `edges` of the graph, with `seq` not yet known, and how many edges were added, removed and changed.
+    """Return table `edges` of the graph without `seq`, and the numbers of added, removed and changed edges.
 
-    Existing edges keep their number, and so their order, which decides between paths of equal length.
+    Existing edges keep their number, and so their order. The order decides between paths of equal length.
     """
     import pyarrow as pa
 
@@ -135,9 +140,9 @@ def _edges(saved: SavedPath, graph: nx.DiGraph, ns_per_unit: int, events: pa.Tab
             same.append(index)
         else:
             changed.append(_row(src, dst, now) | {"edge_id": old["edge_id"][index]})
-            if was and now[0] == was[0]:  # the attributed event is kept if the type is
+            if was and now[0] == was[0]:  # an edge keeps its flags if its type is unchanged
                 changed[-1] |= {name: old[name][index] for name in _FLAGS}
-            if was and now[1] == was[1]:  # the measured weight is kept if the path's weight is
+            if was and now[1] == was[1]:  # an edge keeps its measured weight if its weight on the path is unchanged
                 changed[-1]["weight_ns"] = old["weight_ns"][index]
     if total >= _LARGEST_NS:
         raise WrongValue("the weights are so large that times overflow 64 bits")
@@ -158,7 +163,7 @@ def _edges(saved: SavedPath, graph: nx.DiGraph, ns_per_unit: int, events: pa.Tab
 
 
 def _row(src: int, dst: int, now: tuple[str, int, int | None]) -> dict[str, Any]:
-    """Return a row of table `edges` without its number."""
+    """Return a row of table `edges` without `edge_id`."""
     kind, ns, event = now
     return {
         "src_node_id": int(src),
@@ -175,9 +180,9 @@ def _row(src: int, dst: int, now: tuple[str, int, int | None]) -> dict[str, Any]
 
 
 def _whose(row: dict[str, Any], classes: Mapping[int, str | None]) -> tuple[str, str]:
-    """Return the side and the class of the work whose time an edge is, as rules name them.
+    """Return the side and the class by which `rules` find what bounds an edge.
 
-    `classes` are the classes of events.
+    They depend on the event whose time the edge represents. `classes` are the classes of events.
     """
     event = row["attributed_event_id"]
     if row.get("waits_for_earlier_work"):
@@ -189,9 +194,9 @@ def _whose(row: dict[str, Any], classes: Mapping[int, str | None]) -> tuple[str,
 
 
 def _listed(graph: nx.DiGraph) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
-    """Yield the edges by target, as networkx lists predecessors.
+    """Yield the edges grouped by destination, in the order in which networkx stores predecessors.
 
-    Their order decides between paths of equal length.
+    This order decides between paths of equal length.
     """
     for dst, before in graph.pred.items():
         for src, data in before.items():
@@ -201,8 +206,9 @@ def _listed(graph: nx.DiGraph) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
 def _edge(
     src: int, dst: int, data: dict[str, Any], was: tuple | None, ns_per_unit: int, event_ids: Container[int]
 ) -> tuple[str, int, int | None]:
-    """Return type, weight in ns and attributed event of an edge. `was` are their previous values, None for an added
-    edge.
+    """Return the type, the weight in ns and the attributed event of an edge.
+
+    `was` are the previous values, None for an added edge.
     """
     cp_edge = data.get("object")  # HTA's CPEdge
     kind = _kind(src, dst, data.get("type"), getattr(cp_edge, "type", None), was[0] if was else None)
@@ -219,9 +225,10 @@ def _edge(
 
 
 def _kind(src: int, dst: int, set_type: Any, object_type: Any, was: str | None) -> str:
-    """Return the type that was set, as text or with HTA's object.
+    """Return the type of an edge, which the user may set as text (`set_type`) or in HTA's object (`object_type`).
 
-    For an existing edge, that is the set type that differs from the previous type, if any.
+    `was` is the previous type, None for an added edge. For an existing edge, the first of the two that differs from the
+    previous type wins.
     """
     kinds = []
     for value in (set_type, object_type):
@@ -237,7 +244,7 @@ def _kind(src: int, dst: int, set_type: Any, object_type: Any, was: str | None) 
 
 
 def _weight(src: int, dst: int, value: Any, kind: str, ns_per_unit: int) -> int:
-    """Return a weight in integer ns."""
+    """Return a weight in integer ns. It is 0 if the weight is missing and edges of this type have no duration."""
     if value is None and not EDGE_TYPES[kind].has_duration:
         return 0
     if (
@@ -250,9 +257,9 @@ def _weight(src: int, dst: int, value: Any, kind: str, ns_per_unit: int) -> int:
 
 
 def _attributed(src: int, dst: int, kind: str) -> int | None:
-    """Return the event whose time an edge is, as HTA attributes it (2.8.6), or None if the edge has no owner.
+    """Return the event whose time an edge represents by HTA's rules (2.8.6), or None if the edge has no owner.
 
-    For an operator's edge, that is the event that starts or ends there.
+    For an operator's edge, this is the event that starts or ends at the edge.
     """
     if EDGE_TYPES[kind].time_of == "nobody":
         return None

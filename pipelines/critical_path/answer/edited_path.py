@@ -1,4 +1,4 @@
-"""The longest path of a graph stored as tables: the rows of its path, what bounds them, and the answer."""
+"""The longest path of the graph of a `SavedPath`: the rows of the path with their bounds, and the answer."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 OF_PATHS = ("no_critical_path", "inferred_waits", "coverage", "earlier_work", "only_communication", "idle_gaps")
-"""The caveats of table `critical_path_caveats` that are counted over the path."""
+"""The caveats of table `critical_path_caveats` that depend on the path."""
 
 
 def with_longest_path(saved: SavedPath) -> SavedPath:
-    """Return `saved` with the path of its edges: `seq` of the edges, table `path`, summary and answer.
+    """Return `saved` with the longest path of its edges: `seq` of the edges, table `path`, summary and answer.
 
-    Without edges, or with a cycle (`cycle` in its meta describes it), there is no path.
+    The path is empty if the graph has no edges or has a cycle. `cycle` in the metadata describes the cycle.
     """
     on, cycle = np.arange(0), None
     window = of_saved(saved) if saved.edges.num_rows else None
@@ -61,9 +61,9 @@ def _with_seq(edges: pa.Table, on: Ints) -> pa.Table:
 
 
 def _shown(saved: SavedPath, window: Window | None, on: Ints) -> tuple[pa.Table, list[dict[str, Any]]]:
-    """Return the rows of `critical_path` for these edges, in order, and those of `critical_path_summary`.
+    """Return the rows of `critical_path` for the edges `on`, in order, and the rows of `critical_path_summary`.
 
-    The rows of the summary are ordered by time, most first.
+    The rows of the summary are ordered by time, longest first.
     """
     import pyarrow as pa
 
@@ -93,7 +93,7 @@ def _span_ns(window: dict[str, Any]) -> tuple[int, int]:
 
 
 def _events_of(saved: SavedPath, edges: pa.Table) -> pa.Table:
-    """Return the columns that `critical_path` shows of the events of these edges."""
+    """Return the events that `critical_path` shows for these edges, with the columns that it reads."""
     import pyarrow as pa
 
     ids = [*edges["attributed_event_id"].to_pylist(), *edges["dst_event_id"].to_pylist()]
@@ -103,7 +103,10 @@ def _events_of(saved: SavedPath, edges: pa.Table) -> pa.Table:
 
 
 def _labels_of(window: Window) -> pa.Table:
-    """Return the label of each event's thread, which the model of `threads` computes from all events of a trace."""
+    """Return the label of each event's thread.
+
+    A saved path needs the labels, because the model of `threads` computes them from all events of a trace.
+    """
     import pyarrow as pa
 
     events = window.events
@@ -114,7 +117,7 @@ def _labels_of(window: Window) -> pa.Table:
 def _caveats(saved: SavedPath, path: pa.Table) -> list[dict[str, Any]]:
     """Return the caveats that still apply.
 
-    For another path, these are only the caveats about the trace and its window, because the rest count over the path.
+    If the path changed, only the caveats about the trace and its window still apply.
     """
     caveats = saved.meta["answer"].get("caveats", [])
     return caveats if path.equals(saved.path) else [row for row in caveats if row["caveat"] not in OF_PATHS]

@@ -1,4 +1,4 @@
-"""The answer for the critical path of one window."""
+"""The answer about the critical path of one window."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class PathAnswer:
     """A window's critical path. Times are microseconds.
 
     `success` is False if the window has no path. Then `reason` states why, as a sentence. Otherwise it is None.
-    `summary` is the percentage of the path's length by what bounds it. `path` is in order from its start.
-    `alternatives` are the requested alternatives (`alternative_rows`), longest first. `dependencies` states what orders
-    operators. `inferred` are the indices in `path` (from 0) of waits that no cuda_sync row records. `caveats` are the
-    window's rows of `critical_path_caveats`, most severe first.
+    `summary` is the percentage of the path's length for each bound. `path` is in order from its start. `alternatives`
+    are the requested alternatives (`alternative_rows`), longest first. `dependencies` describes how operators are
+    ordered. `inferred` are the indices in `path` (from 0) of waits without a cuda_sync row. `caveats` are the window's
+    rows of `critical_path_caveats`, most severe first.
     """
 
     success: bool

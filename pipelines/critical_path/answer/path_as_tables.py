@@ -1,5 +1,4 @@
-"""A path found outside the models (by a what-if scenario or after edits), as the tables that the models create for a
-path.
+"""The tables of a path that was computed outside the models, by a what-if scenario or after edits.
 
 `critical_path.sql` and `critical_path_summary.sql` read a path's edges from `_path_bounds` and its window from
 `critical_path_windows`. This module fills these tables, so only SQL defines how a path is displayed.
@@ -48,16 +47,16 @@ def show_path(
     annotation: str = "",
     span_ns: tuple[int, int] = (0, 0),
 ) -> None:
-    """Create `tables` in the current schema of `con`, which has `events` and may have `threads`, for a path of `window`.
+    """Create `tables` for a path of `window`, in the current schema of `con`.
 
-    `on` are the path's edges in order, as indices into the graph's edge arrays. `weights` are their weights in ns as
-    measured, as used on the path, and as used in the summary. `profile`, `annotation` (empty if the window is the whole
-    trace) and `span_ns` (start and end, ns) describe the window. Raises ValueError for an edge type that edge_types.csv
-    does not contain.
+    `con` has the table `events`, and may have `threads`. `on` are the path's edges in order, as indices into the
+    graph's edge arrays. `weights` are three arrays in ns: the measured weights, the weights on the path, and the
+    weights for the summary. `profile`, `annotation` (empty if the window is the whole trace) and `span_ns` (start and
+    end, ns) describe the window. Raises ValueError for an edge type that edge_types.csv does not contain.
     """
     present, code_index = np.unique(window.edge_type[on], return_inverse=True)
     codes = edge_codes(window.kinds[i] for i in present)
-    # Arrays, because DuckDB imports pandas to read an Arrow table.
+    # Use arrays, because DuckDB imports pandas to read an Arrow table.
     rows = {
         "seq": np.arange(1, len(on) + 1),
         "edge_id": window.edge_id[on],
@@ -91,7 +90,7 @@ def _own_gaps(con: duckdb.DuckDBPyConnection, window: Window, on: Ints) -> None:
     events = window.events
     owning = np.unique(window.owner[on])
     owning = owning[(owning >= 0) & (events.shown[owning] >= 0)]
-    # DuckDB reads the arrays by the name of this variable.
+    # DuckDB finds these arrays by the variable's name.
     owners = {"event": events.event_id[owning], "owner": events.event_id[events.shown[owning]]}
     con.execute(
         "CREATE OR REPLACE TABLE _gap_owners AS SELECT CAST(1 AS BIGINT) AS window_no, event AS event_id, "

@@ -1,6 +1,4 @@
-"""The path answer as JSON, streamed row by row from DuckDB, so that a path of a million rows is never stored as
-objects.
-"""
+"""The path answer as JSON text, streamed from DuckDB because a path may have millions of rows."""
 
 from __future__ import annotations
 
@@ -19,13 +17,16 @@ from pipelines.critical_path.answer.path_names import is_made
 from pipelines.models.catalog import Catalog
 
 _BATCH, _ROWS = 1 << 17, 1 << 15  # rows per read and per write
-# Up to this, microseconds have at most 15 digits, so their decimal text is the shortest text of the float.
+# Up to this limit, a time in µs has at most 15 digits, so its decimal text is the shortest text of the float.
 _EXACT_NS = 10**15
 _FRACTIONS = [f".{n:03d}".rstrip("0") if n else ".0" for n in range(1000)]
 
 
 def json_parts(con: duckdb.DuckDBPyConnection, catalog: Catalog, answer: PathAnswer) -> Iterator[str]:
-    """Yield the text of `answer.as_json()`, with `path` read from `con`, in which the answer was computed without it."""
+    """Yield the text of `answer.as_json()`, with `path` read from `con`.
+
+    `con` is the connection on which `critical_path` computed the answer.
+    """
     return as_parts(answer.as_json() | {"path": _rows(con, catalog)})
 
 
@@ -55,7 +56,7 @@ def _rows(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> Iterator[str]:
         for column_no, coded in enumerate(texts):
             codes[column_no, index] = coded.codes(batch.column(3 + column_no))
         n_read += len(index)
-    assert n_read == n, f"{n_read} rows of a path of {n} edges"  # else the arrays have uninitialized items
+    assert n_read == n, f"{n_read} rows of a path of {n} edges"  # otherwise items of the arrays are uninitialized
     names = _strings(f', "name": {text}' for text in name.texts)
     kinds = _strings(f', "edge_type": {text}, "duration_us": ' for text in kind.texts)
     bounds = _strings(f', "bound_by": {text}, "owner": ' for text in bound.texts)
@@ -77,17 +78,17 @@ def _rows(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> Iterator[str]:
 
 
 def _batches(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the path, each with its position from 1."""
-    # Unless the table exists, the model's SQL is part of the query. Creating the table would take as long again, for
-    # columns not needed here. The rows are not sorted in DuckDB, because that would move the names, too: `seq` is the
-    # index at which the numbers of each column are written.
+    """Yield the rows of the path, unordered, each with its position from 1 (`seq`)."""
+    # If the table does not exist, query the model's SQL. Creating the table would take as long as the query, for
+    # columns not needed here. Do not sort in DuckDB, because sorting would also move the names. The caller writes the
+    # numbers of each row at index `seq`.
     rows = "FROM critical_path" if is_made(con, "critical_path") else catalog.models["critical_path"].sql
     query = f"SELECT seq, event_id, duration_ns, name, edge_type, bound_by, owner FROM (\n{rows}\n)"
     return database.arrow_result(con, query).to_arrow_reader(_BATCH)
 
 
 class _Coded:
-    """JSON texts, each with a number, because names repeat."""
+    """JSON texts with numbers. Each distinct text is stored once, because names repeat."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -103,7 +104,7 @@ class _Coded:
         return numbers[np.from_dlpack(encoded.indices).astype(np.int64)]
 
 
-# Arrow arrays are built from buffers, because pa.array and to_numpy import pandas, which takes longer than the rows.
+# Build Arrow arrays from buffers. pa.array and to_numpy import pandas, which takes longer than writing the rows.
 
 
 def _array(numbers: np.ndarray) -> pa.Array:

@@ -1,4 +1,4 @@
-"""The owners of the most time on a path, from the models that create a lake's tables."""
+"""The owners of the most time on a path, computed by the same models as the tables of a lake."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _LARGEST = """
 
 
 def largest_owners(con: duckdb.DuckDBPyConnection, catalog: Catalog, top: int) -> list[dict[str, Any]]:
-    """Return the first `top` rows of `critical_path_by_owner` by time, of the one path in `con`, but none below 0.005
-    %.
+    """Return the `top` rows of `critical_path_by_owner` with the most time, without rows below 0.005 %.
 
     Each row has owner, owner_cat, bound_by, n_edges and duration_ns, and for all owners together n_owners and all_ns.
-    `con` has the table `critical_path_by_owner`, or `critical_path`, or the tables that this model reads.
+    `con` has the tables of one path: `critical_path_by_owner`, or `critical_path`, or the tables that the model
+    `critical_path` reads.
     """
     if top < 1:
         return []
-    # The model's SQL is part of the query, because its table would contain the names of all edges.
+    # Query the model's SQL, because its table would contain the names of all edges.
     path = (
         "WITH"
         if is_made(con, "critical_path")
@@ -41,6 +41,6 @@ def largest_owners(con: duckdb.DuckDBPyConnection, catalog: Catalog, top: int) -
 
 
 def is_made(con: duckdb.DuckDBPyConnection, name: str) -> bool:
-    """Whether `con` has a table or view of this name in schema `main`, which contains no stored tables."""
+    """Return whether `con` has a table or view of this name in schema `main`. Stored tables are in other schemas."""
     made = "SELECT schema_name, table_name FROM duckdb_tables() UNION ALL SELECT schema_name, view_name FROM duckdb_views()"
     return bool(con.execute(f"SELECT 1 FROM ({made}) WHERE table_name = '{name}' AND schema_name = 'main'").fetchall())

@@ -1,4 +1,4 @@
-"""A writer of critical paths with their graphs into one file, in the format that `saved_path.py` documents and reads."""
+"""The writer of a critical path with its graph into one file. `saved_path.py` documents the format and reads it."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ def save_path(
 ) -> None:
     """Write the path of a window into the file `target`, completely or not at all.
 
-    `con` contains the tables of SOURCES. `answer` and `overrides` are the window's answer and the switches it was
-    computed with. An existing saved path is replaced. Raises FileExistsError for any other existing file, OSError if
-    the file cannot be written, and ValueError for an unknown window.
+    `con` contains the tables of SOURCES. `answer` is the window's answer, and `overrides` are the switches of its
+    computation. An existing saved path is replaced. Raises FileExistsError for any other existing file, OSError if the
+    file cannot be written, and ValueError for an unknown window.
     """
     check_target(target)
     condition = f"t.trace_id = {quoted(trace_id)} AND t.window_id = {quoted(window_id)}"
@@ -85,7 +85,7 @@ def save_path(
 
 
 def write_saved(saved: SavedPath, target: Path) -> None:
-    """Write a path that is in memory, as `save_path` does. Raises OSError as `check_target` does."""
+    """Write a path from memory into the file `target`, completely or not at all. Raises OSError like `check_target`."""
     check_target(target)
     with database.connect() as con:
         for part in PARTS:
@@ -94,7 +94,7 @@ def write_saved(saved: SavedPath, target: Path) -> None:
 
 
 def _write(con: duckdb.DuckDBPyConnection, target: Path, meta: dict[str, Any], queries: Mapping[str, str]) -> None:
-    """Write the file: the rows of each query as a separate struct column, the metadata, and the digest at its position."""
+    """Write the file: the rows of each query as a struct column, the metadata, and the digest in the metadata."""
     rows = " UNION ALL BY NAME ".join(f"SELECT one AS {part} FROM ({query}) AS one" for part, query in queries.items())
     order = ", ".join(f"{part}.{key}" for part, key in PARTS.items())  # the same path yields the same bytes
     entries = {META: json.dumps(meta), DIGEST: (MARK + BLANK).decode()}
@@ -112,10 +112,9 @@ def _write(con: duckdb.DuckDBPyConnection, target: Path, meta: dict[str, Any], q
 
 
 def check_target(target: Path) -> None:
-    """Raise OSError if a path cannot be saved to the file.
+    """Raise OSError if the folder does not exist, or if the file exists and is not a saved path.
 
-    That is the case if the folder does not exist, or for an existing file that is not a saved path (it may be the
-    trace).
+    Such a file may be the trace.
     """
     if not target.parent.is_dir():
         raise FileNotFoundError(f"the folder {target.parent} does not exist, so {target.name} cannot be written there")

@@ -1,15 +1,16 @@
-"""A reader of critical paths with their graphs from one file, which needs neither trace nor lake.
+"""The reader of a critical path with its graph from one file, without the trace or a lake.
 
-The file is Parquet, whatever its name. `save_path.py` writes it. Each row belongs to one table, whose columns are the
-fields of the only struct below that is not NULL:
+The file is Parquet, whatever its name. `save_path.py` writes it. Each row belongs to one table. The row is a struct in
+the column with the table's name, and the other columns are NULL. The tables and their columns are:
 
     nodes   node_id, event_id, is_start, at_ns, and name and category of the event
-    edges   both ends, type, weights, attributed event, what bounds it, and `seq`, the position on the path or NULL
+    edges   both ends, type, weights, attributed event, bound, and `seq`, the position on the path or NULL
     path    the rows of `critical_path`
     events  the events of the graph with the columns that scenarios and edits need, such as class, thread and stream
 
-Everything else is JSON in the file's metadata: version, trace (with the finding if its file is truncated), window,
-profile, switches, rules, length and summary. The last entry of the metadata is a digest of the whole file.
+The file's metadata contains a JSON object: version, trace (with its findings, such as a truncated file), window,
+profile, switches, answer, rules, summary, and the reason if the profile refuses the window. The last entry of the
+metadata is a digest of the whole file.
 """
 
 from __future__ import annotations
@@ -47,21 +48,27 @@ _ALLOWED = "TRACELAKE_MAX_SAVED_MIB"
 
 
 class NotASavedPath(TracelakeError, ValueError):
-    """A file that is not a saved path, is damaged, or has an unknown version. The message names the file."""
+    """The error for a file that is not a saved path, is damaged, or has an unknown version.
+
+    The message names the file.
+    """
 
     hint = "Save the path again from its trace: tracelake critical-path TRACE --save FILE"
 
 
 @dataclass(frozen=True)
 class EditedAnswer(PathAnswer):
-    """The answer for an edited graph. `edited` counts the added, removed and changed nodes and edges."""
+    """The answer about an edited graph. `edited` counts the added, removed and changed nodes and edges."""
 
     edited: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
 class SavedPath:
-    """A restored path. `nodes`, `edges`, `path` and `events` have the columns above, in order. `meta` is the metadata."""
+    """A critical path with its graph in memory.
+
+    `nodes`, `edges`, `path` and `events` are the tables of the file, with rows in order. `meta` is the metadata.
+    """
 
     meta: dict[str, Any]
     nodes: pa.Table
@@ -71,7 +78,7 @@ class SavedPath:
 
     @property
     def title(self) -> str:
-        """Return a heading: the path's trace, window and profile, and how much of the graph was edited, if anything."""
+        """Return a heading with the path's trace, window, profile, and the number of edits if the graph was edited."""
         trace, window = self.meta["trace"], self.meta["window"]
         annotation = f", {window['annotation']} {window['first_instance']}:{window['last_instance']}"
         edited = ", ".join(f"{n:,} {change}" for change, n in self.meta.get("edited", {}).items() if n)
@@ -115,7 +122,7 @@ class SavedPath:
 def looks_saved(file: Path) -> bool:
     """Return whether the file starts like a saved path, or like a saved path of HTA.
 
-    Only `restore_path` shows whether it is one.
+    Only `restore_path` checks the rest of the file.
     """
     return _beginning(file) in (b"PAR1", b"PK\x03\x04")
 
@@ -171,7 +178,7 @@ def place_of_digest(content: mmap.mmap) -> tuple[int, int]:
 
 
 def digest(content: mmap.mmap) -> bytes:
-    """Return the digest of a saved path, whatever bytes are at its position now."""
+    """Return the digest of a saved path. The bytes at the digest's own position count as zeros."""
     begin, end = place_of_digest(content)
     hasher = sha256()
     with memoryview(content) as view:

@@ -1,6 +1,6 @@
 """The edges of a window by cause, for scenarios that name a cause.
 
-`what-if --remove cause:optimizer` saves the amount that `why` prints for that cause.
+`what-if --remove cause:optimizer` saves as much time as `why` prints for that cause.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ _EAGER_GAP_NS = threshold("eager_gap_ns")
 
 @dataclass(frozen=True)
 class CauseEdges:
-    """The cause of each edge of a window, and `name`, which returns the text for a kind of name (NAME, …) and a number."""
+    """The cause of each edge of a window.
+
+    `name` returns the text for a kind of name (NAME, …) and a number.
+    """
 
     edges: EdgeCauses
     name: Callable[[int, int], str]
@@ -46,7 +49,7 @@ class CauseEdges:
         return Selection(chosen.astype(float), waits=waits)
 
     def eager(self, line: Timeline) -> Selection:
-        """Select what a CUDA graph or a compiled step avoids: operators, launches, and the Python code between them."""
+        """Select the time that a CUDA graph or a compiled step avoids: operators, launches, and short gaps."""
         edges, short = self.edges, line.dst_at - line.src_at <= _EAGER_GAP_NS
         chosen = np.isin(edges.cause, [CAUSES.index("host_operators"), CAUSES.index("launching")])
         chosen |= (edges.cause == CAUSES.index("host_between_operators")) & short

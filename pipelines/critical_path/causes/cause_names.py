@@ -1,4 +1,4 @@
-"""The names that identify a cause: the rules in `cause_rules` matched against the names of a trace, each name once."""
+"""The names of a trace that identify a cause, by the rules in `cause_rules`. Each distinct name is matched once."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ _ANNOTATIONS, _FRAMES, _CALLS = ("operator", "annotation"), ("frame",), ("call",
 
 @dataclass(frozen=True)
 class CauseRule:
-    """A row of `cause_rules`: the cause, its rank (the lowest wins), and whether it includes the GPU work launched
-    inside.
-    """
+    """A row of `cause_rules`. The lowest rank wins. `takes_gpu_work`: the cause includes GPU work launched inside."""
 
     cause: str
     rank: int
@@ -45,7 +43,10 @@ _RULES = "cause_rules ORDER BY rule_rank, rule"
     checks=("unique(name_no)",),
 )
 def cause_names(con: duckdb.DuckDBPyConnection) -> None:
-    """Create `_cause_names`. Each pattern is a constant, so DuckDB compiles it once instead of once per name."""
+    """Create `_cause_names`.
+
+    Each pattern is a constant in the SQL, so that DuckDB compiles it once instead of once per name.
+    """
     create_table(con, "_cause_names")
     patterns = con.execute(f"SELECT annotation_pattern, frame_pattern, call_pattern FROM {_RULES}").fetchall()
     for kinds, column in zip((_ANNOTATIONS, _FRAMES, _CALLS), zip(*patterns, strict=True), strict=True):
@@ -59,8 +60,9 @@ def cause_names(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def _first_that_fits(patterns: Sequence[str | None]) -> str:
-    """Return a SQL CASE for the index of the first pattern that matches `name`, or an empty text if no rule has a
-    pattern.
+    """Return a SQL CASE for the index of the first pattern that matches `name`.
+
+    The text is empty if no rule has a pattern.
     """
     cases = [
         f"WHEN regexp_matches(name, {quoted(pattern)}) THEN {index}"

@@ -1,4 +1,4 @@
-"""Assign a cause to each edge of a window's graph, from the edge type, the enclosing events and the awaited work.
+"""The cause of each edge of a window's graph, by the edge's type, the enclosing events and the awaited GPU work.
 
 Causes are numbers, because a graph has millions of edges. Their texts are in `sql/rules/causes/cause_kinds.csv`.
 """
@@ -20,29 +20,30 @@ from pipelines.critical_path.graph.stack_order import Ints
 Flags = npt.NDArray[np.bool_]
 
 CAUSES = tuple(row["cause"] for row in rule_rows("cause_kinds"))
-"""The vocabulary of causes. A cause's number is its index here."""
+"""All causes. A cause's number is its index in this tuple."""
 KINDS = ("frame", "annotation", "operator", "call", "kernel", "communication", "copy", "fill", "wait")
-"""Kinds of names in _event_names. A kind's number is its index here."""
+"""Kinds of names in _event_names. A kind's number is its index in this tuple."""
 NAME, THREAD, STREAM, BEFORE = range(4)
-"""Kinds of names of causes: an event's name, the thread or the stream of an event, or work from before the window."""
+"""Kinds of names of edges: an event's name, an event's thread, an event's stream, or work from before the window."""
 
 _CODE = {name: kind.edge_code for name, kind in EDGE_TYPES.items()}
 _OWN, _LAUNCH, _GAP = _CODE["OPERATOR_KERNEL"], _CODE["KERNEL_LAUNCH_DELAY"], _CODE["HOST_GAP"]
 _BETWEEN_WORK, _WAIT, _HAND_OFF = _CODE["KERNEL_KERNEL_DELAY"], _CODE["SYNC_DEPENDENCY"], _CODE["THREAD_HAND_OFF"]
 _FRAME, _ANNOTATION, _OPERATOR, _CALL, _KERNEL, _COMMUNICATION, _COPY, _FILL, _IDLE = range(len(KINDS))
-_LAST = 1 << 30  # a rank behind all others
+_LAST = 1 << 30  # a rank above those of all rules, so that it never wins
 _QUEUED_NS = threshold("queued_gap_ns")
 _FIRST_NS, _TIMES_THE_OTHERS = threshold("first_call_ns"), threshold("first_call_times")
 
 
 @dataclass(frozen=True)
 class Names:
-    """The distinct names of a trace (n,), indexed by their number less 1.
+    """The distinct names of a trace (n,). A name's index is its number minus 1.
 
-    `kind` is an index into KINDS (-1: none), `rule` the index of the rule (-1: none). `n_events` is how many events
-    have the name, `duration` their total duration, ns. `is_step` marks profiler steps, `to_host` copies to the host,
-    `pageable` copies of pageable memory. `text` is the name, `work_class` the class of GPU work. `same_text` is the first
-    name of the trace with the same text: an operator and its kernel may have one, in two categories.
+    `kind` is an index into KINDS (-1: none), and `rule` the index of the rule (-1: none). `n_events` is the number of
+    events with the name, and `duration` their total duration, ns. `is_step` marks profiler steps, `to_host` copies to
+    the host, and `pageable` copies of pageable memory. `text` is the name, and `work_class` the class of GPU work.
+    `same_text` is the first name of the trace with the same text. Two names may have the same text, such as an operator
+    and its kernel, which have different categories.
     """
 
     kind: Ints
@@ -61,8 +62,9 @@ class Names:
 class Events:
     """The events of a window in order of event_id (k,).
 
-    Times are in ns since the path's start. `thread` is -1 on the GPU. `name` is an index into Names. `launch` and
-    `shown` are indices of events, -1 if there is none. `stream` and `device` are -1 on the host.
+    Times are in ns since the path's start. `thread` is -1 on the GPU. `name` is an index into Names. `launch` is the
+    index of the call that launched GPU work, and `shown` the index of the displayed owner. Both are -1 if there is
+    none. `stream` and `device` are -1 on the host.
     """
 
     event_id: Ints
@@ -91,8 +93,8 @@ class Events:
 class Edges:
     """The edges of a window (m,).
 
-    `src` and `dst` are node ids, `weight` is the weight on the path, ns. `code` is the type. `attributed` is the event
-    whose time the edge is (-1: none). `earlier` marks waits for work from before the window.
+    `src` and `dst` are node ids. `weight` is the weight on the path, ns. `code` is the type. `attributed` is the event
+    whose time the edge represents (-1: none). `earlier` marks waits for work from before the window.
     """
 
     src: Ints
@@ -110,9 +112,11 @@ class EdgeCauses:
     `named_after` is the kind of name (NAME, …), and `number` the number of that name, thread or stream. `instance` is
     the index of the event that is displayed for the edge.
 
-    `cut` and `spent` are the name of an unneeded synchronization whose wait, or whose self time, the edge is, else -1.
-    `freed` are indices of edges that are waits of the host. `freed_with` are the edges of the copy or call without
-    which there is no such wait.
+    `cut` and `spent` are names of unneeded synchronizations. `cut` is set if the edge is the wait of a synchronization,
+    and `spent` if the edge is its self time. Both are -1 for all other edges.
+
+    `freed` are indices of edges that are waits of the host. `freed_with` are the edges of the copies or calls that
+    cause these waits.
     """
 
     cause: Ints
@@ -126,7 +130,7 @@ class EdgeCauses:
 
 
 def stream_name(number: int) -> str:
-    """Return the name of a cause that is a stream; -1 is GPU work without a stream."""
+    """Return the name of a stream. -1 is GPU work without a stream."""
     return "no stream" if number == -1 else f"stream {number}"
 
 
@@ -138,7 +142,7 @@ def edge_causes(edges: Edges, events: Events, names: Names, rules: Sequence[Caus
 class _Window:
     def __init__(self, edges: Edges, events: Events, names: Names, rules: Sequence[CauseRule]) -> None:
         self.edges, self.events, self.names = edges, events, names
-        self.kind = np.append(names.kind[events.name], -1)  # by event; index -1 means "no event"
+        self.kind = np.append(names.kind[events.name], -1)  # by event, with a last item for "no event" (index -1)
         self.text = names.same_text[events.name]
         name_index = np.append(events.name, -1)
         self.rule = np.where(name_index < 0, -1, names.rule[name_index])
@@ -159,10 +163,10 @@ class _Window:
         return self.events.at[event] + self.events.duration[event] * (node & 1)
 
     def _operators(self) -> Ints:
-        """Return for each event the operator it belongs to (k,), -1 if there is none.
+        """Return the operator of each event (k + 1,), -1 if there is none.
 
-        An operator belongs to itself. A call belongs to the operator whose time led up to the call, or to the call
-        around it.
+        The operator of an operator is the operator itself. The operator of a call is the operator that contains the
+        call, possibly inside other calls. The last item is for "no event" (index -1).
         """
         n = len(self.events.event_id)
         above = np.full(n + 1, -1, dtype=np.int32)
@@ -196,10 +200,9 @@ class _Window:
         number: Ints | None = None,
         named: Ints | None = None,
     ) -> None:
-        """Set the cause of these edges.
+        """Set the cause of the edges in `which`. The arrays are for all edges (m,).
 
-        They are named after the event `instance`, or after the event `named`, or by `number`. Arguments are for all
-        edges (m,).
+        The edges are named by `number`, or else after the event `named`, or else after the event `instance`.
         """
         result, indices = self.result, np.flatnonzero(which)
         result.cause[indices] = CAUSES.index(cause) if isinstance(cause, str) else cause[indices]
@@ -237,7 +240,7 @@ class _Window:
         self._set(delay & (launch >= 0), "launching", self.dst_event, named=launch)
         between = delay & ((code == _BETWEEN_WORK) | (code == _WAIT))
         self._set(between, "gpu_waiting", self.dst_event, STREAM, events.stream[self.dst_event])
-        if not (events.thread >= 0).any():  # without host events, it is unknown whether work was queued in a longer gap
+        if not (events.thread >= 0).any():  # without host events, nothing shows whether work was queued in a long gap
             long = between & (self.edges.weight > _QUEUED_NS)
             self._set(long, "unknown", self.dst_event, STREAM, events.stream[self.dst_event])
 
@@ -250,7 +253,7 @@ class _Window:
         self._set(gap, "host_between_operators", self.dst_event, THREAD, thread)
         self._set(owned, "host_between_operators", displayed)
         self._set(is_own & (kind == _OPERATOR), "host_operators", owner)
-        # The time that a call takes to return from a wait is its self time.
+        # The time between the end of the awaited work and the return of the call is the call's self time.
         wait = ~self.to_work & (code == _WAIT)
         call = np.where(wait, np.where(owner >= 0, owner, self.dst_event), owner)
         calls = (is_own | wait) & (self.kind[call] == _CALL)
@@ -267,7 +270,7 @@ class _Window:
         self._set(calls & waits_inside, "host_operators", operator)
 
     def _of_names(self, is_own_work: Flags) -> None:
-        """Set the cause of time inside an event whose name identifies a cause."""
+        """Set the cause of the edges inside events whose names identify a cause."""
         events = self.events
         marks = np.flatnonzero((self.rule[:-1] >= 0) & (self.kind[:-1] <= _OPERATOR) & (events.thread >= 0))
         if not len(marks):
@@ -286,14 +289,14 @@ class _Window:
         self._set(wins, self.cause_of_rule[rule], mark)
 
     def _of_first_calls(self, is_own: Flags) -> None:
-        """Set the cause of the first operator or call of a name, if it takes far longer than the others."""
+        """Set the cause of the first operator or call with a name, if it takes far longer than the others."""
         events, names, owner = self.events, self.names, self.owner
         n_others = names.n_events[events.name] - 1
         others_ns = names.duration[events.name] - events.duration
         long = events.is_first & (events.duration >= _FIRST_NS)
         alone = (n_others == 0) & (self.kind[:-1] == _CALL) & (self.rule[:-1] < 0)
         first = long & (alone | (n_others > 0) & (events.duration * n_others >= _TIMES_THE_OTHERS * others_ns))
-        # Modules are loaded when their first kernel is launched.
+        # CUDA loads a module when its first kernel is launched.
         loads = events.is_work & events.is_first & (events.launch >= 0)
         loading = events.launch[loads]
         first[loading] |= events.duration[loading] >= _FIRST_NS
@@ -307,22 +310,23 @@ class _Window:
         return (of_rule == CAUSES.index("synchronization")) & (self.kind[:-1] == _CALL)
 
     def _generic(self) -> Flags:
-        """Return which edges are host time that only the edge's kind explains, or launch delays that follow from it
-        (m,).
+        """Return which edges have a generic cause (m,): operators, launches, or gaps that are named after a thread.
+
+        Their cause follows from the edge's type alone, so a more specific cause may replace it.
         """
         host = np.isin(self.result.cause, [CAUSES.index("host_operators"), CAUSES.index("launching")])
         gap = (self.result.cause == CAUSES.index("host_between_operators")) & (self.result.named_after == THREAD)
         return host | gap
 
     def _of_synchronizations(self) -> None:
-        """Set the cause of time after an unnecessary synchronization.
+        """Set the cause of generic time after an unneeded synchronization, until the next GPU work starts.
 
-        After it, the GPU is idle until the next work starts.
+        The GPU is idle in this time. Also set `cut` and `spent`.
         """
         events = self.events
         calls = self._is_synchronization() & (self.operator[:-1] < 0)
-        # Not only edges of type _WAIT. If the call returns late, the edge is the call's self time. If the work ends after
-        # the return, by the GPU's clock, the edge is the work's self time.
+        # A wait is not always an edge of type _WAIT. If the call returns late, the edge is the call's self time. If the
+        # work ends after the return (by the GPU's clock), the edge is the work's self time.
         wait = ~self.to_work & (self.edges.dst & 1 == 1) & events.is_work[self.src_event]
         needed = np.zeros(len(calls), dtype=bool)
         needed[self.dst_event[wait & self.names.to_host[events.name[self.src_event]]]] = True
@@ -350,9 +354,9 @@ class _Window:
             to[which] = self.text[self.dst_event[which]]
 
     def _of_blocking_copies(self, is_own: Flags) -> None:
-        """Record the waits that removing a cause removes.
+        """Set `freed` and `freed_with`.
 
-        An operator that waits for a copy to the GPU that it launched has no wait without the copy.
+        An operator may wait for a copy to the GPU that it launched. Removing the copy also removes the wait.
         """
         events, on_gpu = self.events, self.events.is_work[self.src_event]
         wait = on_gpu & ~self.to_work & (self.edges.dst & 1 == 1)
@@ -370,10 +374,10 @@ class _Window:
         self.result.freed_with = np.append(copy[copy >= 0], with_call)
 
     def _drained(self, is_own: Flags) -> tuple[Ints, Ints]:
-        """Return the waits of calls whose time has a cause by its name, and the edges of those calls.
+        """Return the waits of calls whose cause a rule for names identified, and the edges of those calls.
 
         For example, cudaFree waits for the GPU, and does not run without empty_cache(). Synchronizations are excluded
-        because their waits are handled separately, and operators because they would still wait.
+        because their waits are handled separately. Operators are excluded because they would still wait.
         """
         named = self.cause_of_rule[self.cause_of_rule != CAUSES.index("synchronization")]
         calls = np.flatnonzero(is_own & (self.src_event == self.dst_event) & (self.kind[self.dst_event] == _CALL))

@@ -1,4 +1,4 @@
-"""The event, among a few such as an optimizer's steps, that encloses a time on a host thread."""
+"""Lookup of the event that encloses a time on a host thread, among a few events such as an optimizer's steps."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pipelines.critical_path.graph.stack_order import Ints
 
 @dataclass(frozen=True)
 class Enclosing:
-    """Intervals of threads in order of thread and time.
+    """Intervals of host threads with the event (mark) that encloses each, sorted by thread and time.
 
-    From each `at` on, `mark` encloses the thread's times (-1 if there is none).
+    `mark` encloses the thread's times from `at` to the next `at`. It is the event's index, or -1 if no event does.
     """
 
     thread: Ints
@@ -24,7 +24,7 @@ class Enclosing:
     def of(cls, thread: Ints, start: Ints, end: Ints, rank: Ints) -> Enclosing:
         """Build from marks (n,).
 
-        Where several marks enclose a time, the mark with the lowest rank wins, and among equal ranks the outermost.
+        If several marks enclose a time, the mark with the lowest rank wins. Among equal ranks, the outermost wins.
         """
         order = np.lexsort((-end, start, thread))
         starts, ends, ranks = start.tolist(), end.tolist(), rank.tolist()
@@ -37,7 +37,7 @@ class Enclosing:
         return cls(*(np.array(column, dtype=np.int64) for column in (threads, ats, marks)))
 
     def at_times(self, thread: Ints, at: Ints) -> Ints:
-        """Return the mark around each time (m,), -1 if there is none."""
+        """Return the mark that encloses each time (m,), -1 if no mark does."""
         if not len(self.at):
             return np.full(len(at), -1, dtype=np.int64)
         # One search for all threads, with their times shifted so that threads do not overlap.
@@ -65,7 +65,7 @@ def _stretches(marks: list[int], start: list[int], end: list[int], rank: list[in
         held = open_[-1][1] if open_ else -1
         if held < 0 or rank[mark] < rank[held]:
             held = mark
-        # A mark that ends after the mark around it (they cross) is cut.
+        # A mark that starts inside the enclosing mark but ends after it is cut at the enclosing mark's end.
         ends = min(end[mark], open_[-1][0]) if open_ else end[mark]
         open_.append((ends, held))
         changes.append((start[mark], held))

@@ -1,6 +1,6 @@
-"""The fixes that may apply to a window, each as the options of `what-if` that retime it.
+"""Candidate fixes of a window, each as a `what-if` scenario that retimes the window.
 
-`sql/rules/fixes/fix_kinds.csv` describes them.
+`sql/rules/fixes/fix_kinds.csv` describes the kinds of fixes.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _BY_CAUSE = {
 }
 _GENERIC = ("host_operators", "host_between_operators", "launching", "synchronization")
 _MOST = 3
-"""Maximum number of names of a kind that are retimed."""
+"""Maximum number of targets per kind of fix that are retimed."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A fix of a kind, its target's name (empty for the whole window), and its scenario."""
+    """A fix: its kind, its target's name (empty for the whole window), and its scenario."""
 
     fix: str
     name: str
@@ -47,9 +47,10 @@ class Candidate:
 
 
 def candidates(window: Window, rows: Rows, length: int, facts: NameFacts) -> Iterator[Candidate]:
-    """Yield the fixes that may help a window with these causes of a path of a length, ns.
+    """Yield the fixes that may shorten a window.
 
-    `facts` is indexed by family, because families have the indices of the trace's names.
+    `rows` are the causes of the window's path, and `length` is the path's length, ns. `facts` is indexed by family,
+    because families have the indices of the trace's names.
     """
     length = max(length, 1)
     causes = _Shown(window, rows, length)
@@ -76,33 +77,34 @@ def _without(*targets: str) -> Scenario:
 
 
 class _Shown:
-    """The causes of a window by name."""
+    """The causes of a window, with their shares of its length."""
 
     def __init__(self, window: Window, rows: Rows, length: int) -> None:
         self.window, self.rows, self.percent = window, rows, 100 * rows.duration / length
 
     def share(self, cause: str) -> float:
-        """Return the share of the window that a cause takes, percent."""
+        """Return the cause's share of the window, percent."""
         return float(self.percent[self.rows.cause == CAUSES.index(cause)].sum())
 
     def names(self, cause: str) -> list[str]:
-        """Return the names of a cause that take enough of the window, largest first."""
+        """Return the cause's names that each take at least `fix_percent` of the window, largest first."""
         rows, causes = self.rows, self.window.causes
         assert causes is not None
         chosen = (rows.cause == CAUSES.index(cause)) & (rows.named_after == NAME) & (self.percent >= _PERCENT)
         return [causes.name(NAME, int(number)) for number in rows.number[np.flatnonzero(chosen)]]
 
     def largest(self, cause: str) -> str:
-        """Return the largest name of a cause that takes enough of the window, or an empty text if none does."""
+        """Return the cause's largest name, or an empty text if the cause or the name takes too little of the window."""
         names = self.names(cause)
         return names[0] if names and self.share(cause) >= _PERCENT else ""
 
 
 def _waits(window: Window, length: int, is_own: Flags) -> Iterator[Candidate]:
-    """Yield fixes that remove waits, by the outermost operator around the waiting calls.
+    """Yield fixes that remove waits, each for the outermost operator around the waiting calls.
 
-    Outside operators, that is the innermost of the user's own functions (`is_own`, by family), or the call if no stack
-    was recorded. If there are several, also yields a fix that removes all waits, because a wait may hide another.
+    A call outside operators is grouped under the innermost of the user's own functions (`is_own`, by family), or under
+    itself if no stack was recorded. With several fixes, also yields a fix that removes all waits, because removing one
+    wait may only lengthen another.
     """
     line, events = window.timeline, window.events
     calls = np.unique(line.dst[line.is_host_wait & ~_is_named_cause(window)])
@@ -111,7 +113,7 @@ def _waits(window: Window, length: int, is_own: Flags) -> Iterator[Candidate]:
     around = np.where(around == calls, innermost(line, is_own[events.family], calls), around)
     family = events.family[around]
     waited = np.bincount(family, (line.end - line.at)[calls], minlength=len(events.families))
-    # A scenario's target selects events of every category, so families with the same name form one fix.
+    # A scenario's target selects events of all categories, so families with the same name form one fix.
     first: dict[str, int] = {}
     of_name = np.array([first.setdefault(name, i) for i, (_, name) in enumerate(events.families)], dtype=np.int64)
     waited = np.bincount(of_name, waited)
@@ -124,9 +126,7 @@ def _waits(window: Window, length: int, is_own: Flags) -> Iterator[Candidate]:
 
 
 def _is_named_cause(window: Window) -> Flags:
-    """Return which edges are waits that are removed with a cause of another name (m,), such as a cudaFree or a
-    checkpoint.
-    """
+    """Return which edges (m,) are waits that disappear with a named cause, such as a cudaFree or a checkpoint."""
     assert window.causes is not None
     edges = window.causes.edges
     freed = np.zeros(len(edges.cause), dtype=bool)
@@ -138,7 +138,8 @@ def _is_named_cause(window: Window) -> Flags:
 def _copies(causes: _Shown) -> Iterator[Candidate]:
     """Yield a fix for copies to the GPU.
 
-    Copies to the host are excluded, because they are read and so have to wait for the computation.
+    Copies to the host and between devices are excluded. The host reads the former, so they must wait for the
+    computation.
     """
     names = [
         name
@@ -151,9 +152,9 @@ def _copies(causes: _Shown) -> Iterator[Candidate]:
 
 
 def _host_work(window: Window, causes: _Shown) -> Iterator[Candidate]:
-    """Yield fixes for functions and annotations that launch hardly any GPU work, because a whole step cannot be moved.
+    """Yield fixes that move functions and annotations off the path if they launch hardly any GPU work.
 
-    Without GPU work, they contain hardly any operators.
+    The limit excludes whole steps, which cannot be moved. In a window without GPU work, operators count instead.
     """
     line, duration = window.timeline, window.events.dur
     is_operator = window.events.of_families(lambda kernel_class, _: kernel_class == CPU) & ~line.is_call
@@ -167,11 +168,11 @@ def _host_work(window: Window, causes: _Shown) -> Iterator[Candidate]:
 
 
 def _fused(window: Window, name: str) -> Iterator[Candidate]:
-    """Yield a fix for an optimizer's steps with a few launches instead of the many that each step has now.
+    """Yield a fix that fuses an optimizer's many launches per step into a few.
 
-    The computation launched in `name` takes as long as its kernel with the most time, because a fused kernel reads and
-    writes about as much. Collectives and copies stay, with their launches. Steps that launch hardly any computation
-    have no fix, because their time does not depend on launches.
+    The fused computation takes as long as the largest of the optimizer's kernels (total time by name), because a fused
+    kernel reads and writes about as much. Collectives and copies stay, with their launches. Steps that launch hardly
+    any computation have no fix, because their time does not depend on launches.
     """
     assert window.causes is not None
     edges, line, events = window.causes.edges, window.timeline, window.events
@@ -196,14 +197,12 @@ def _fused(window: Window, name: str) -> Iterator[Candidate]:
 
 
 def _factor(share: float) -> float:
-    """Return a share to four digits, but not 0, with which the waits would be removed, too."""
+    """Return a share rounded to four digits, but at least 0.0001, because factor 0 would also remove the waits."""
     return max(round(share, 4), 0.0001)
 
 
 def _faster(window: Window, length: int, factors: Floats) -> Iterator[Candidate]:
-    """Yield fixes for matrix products on the device's faster units, and for copies of pageable memory at the speed of
-    the bus.
-    """
+    """Yield a fix for matrix products on the device's faster units, and one for pageable copies at bus speed."""
     events = window.events
     time = np.bincount(events.family, events.dur, minlength=len(events.families))
     copies = np.array([kernel_class == "MEMORY" for kernel_class, _ in events.families], dtype=bool)

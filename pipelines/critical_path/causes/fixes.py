@@ -1,4 +1,4 @@
-"""The savings of a window's fixes: the rows of `_fix_rows`, computed by the engine that answers `what-if`."""
+"""The savings of a window's fixes (rows of `_fix_rows`), computed by the engine that answers `what-if`."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ from pipelines.critical_path.whatif.window import Window
 
 _PERCENT, _SAME_PERCENT = threshold("fix_percent"), threshold("same_stretch_percent")
 _COMPARED = 5
-"""How many fixes of a window, those with the largest savings, are compared with each other. A screen shows this many.
-"""
+"""Number of fixes of a window, largest savings first, that are compared with each other. A screen shows this many."""
 _ALL_WAITS = ("wait:*",)
 _HOST = ("host_between_operators", "host_operators", "launching")
 
@@ -35,10 +34,11 @@ _HOST = ("host_between_operators", "host_operators", "launching")
 class Fix:
     """A fix with its savings.
 
-    `name` is the fix's target, `options` are the options of what-if that retime it, `without_profiler` is whether that
-    is without the profiler's cost. `saves` is how much shorter the window gets, ns. `same_place` is the index of the
-    larger fix to which this one is an alternative, `same_cause` the host's cause to which it is. Both are None if there
-    is none or it is unknown. `caveat` is a caveat about `saves` in addition to that of the fix's kind, or None.
+    `name` is the fix's target, and `options` are the options of what-if that retime it. `without_profiler` is whether
+    the window is retimed without the profiler's cost. `saves` is how much shorter the window gets, ns. `same_place` is
+    the index of a larger fix to which this fix is an alternative. `same_cause` is a cause on the host to which this fix
+    is an alternative. Both are None if there is none or it is unknown. `caveat` is a caveat about `saves` in addition
+    to the caveat of the fix's kind, or None.
     """
 
     fix: str
@@ -52,10 +52,9 @@ class Fix:
 
 
 def fixes(window: Window, rows: Rows, facts: NameFacts, *, without_profiler: bool = False) -> list[Fix]:
-    """Return the savings of the fixes of a window, largest first, without fixes that save too little.
+    """Return the fixes of a window with their savings, largest first, without fixes that save too little.
 
-    `facts` is as in `candidates`. `without_profiler` states that the weights of the window's graph are without the
-    profiler's cost.
+    `facts` is as in `candidates`. `without_profiler`: the weights of the window's graph exclude the profiler's cost.
     """
     length = int(rows.duration.sum())
     tried, host_cause = candidates(window, rows, length, facts), largest_host_cause(rows, length)
@@ -64,7 +63,7 @@ def fixes(window: Window, rows: Rows, facts: NameFacts, *, without_profiler: boo
 
 
 def largest_host_cause(rows: Rows, length: int) -> str | None:
-    """Return the largest of the host's causes, or None if it takes too little of a length, ns."""
+    """Return the largest cause on the host, or None if it takes too little of the path's length (ns)."""
     time = {cause: int(rows.duration[rows.cause == CAUSES.index(cause)].sum()) for cause in _HOST}
     largest = max(time, key=lambda cause: time[cause])
     return largest if 100 * time[largest] >= _PERCENT * length else None
@@ -80,7 +79,7 @@ def _removes(window: Window, scenario: Scenario) -> Removed:
 
 
 def _caveat(window: Window, scenario: Scenario) -> str | None:
-    if not overlap_percent(window):  # so that the scenario is not applied again
+    if not overlap_percent(window):  # avoid applying the scenario a second time
         return None
     caveats = overlapping_streams(window, change_of(window, scenario).factor != 1)
     return caveats[0]["detail"] if caveats else None
@@ -89,7 +88,7 @@ def _caveat(window: Window, scenario: Scenario) -> str | None:
 Saves = Callable[[Scenario], int]
 """Returns the savings of a scenario, ns. Raises NothingMatches if the scenario selects nothing."""
 Removes = Callable[[Scenario], Removed]
-"""Returns what a scenario removes."""
+"""Returns the time and the waits that a scenario removes."""
 Caveat = Callable[[Scenario], str | None]
 """Returns the caveat about the savings of a scenario in this window or capture, or None."""
 
@@ -104,10 +103,10 @@ def judged(
     *,
     without_profiler: bool = False,
 ) -> list[Fix]:
-    """Return the candidates that save enough of a length (ns), largest first, one of each change.
+    """Return the candidates that save enough of `length` (ns), largest first, without near-duplicates.
 
-    The savings of fixes that are alternatives to no larger one add up to at most the length. `host_cause` is the
-    largest of the host's causes, with which a wait for the GPU may alternate.
+    The savings of fixes that are not an alternative to a larger fix add up to at most `length`. `host_cause` is the
+    largest cause on the host. Removing a wait for the GPU may save the same time as removing this cause.
     """
     enough = sorted(
         (saving for saving in _saving(tried, saves) if 100 * saving.saves >= _PERCENT * length),
@@ -135,15 +134,15 @@ class _Saving(NamedTuple):
 
 def _saving(tried: Iterable[Candidate], saves: Saves) -> Iterator[_Saving]:
     for candidate in tried:
-        with suppress(NothingMatches, ScenarioError):  # a fix that cannot be judged is absent
+        with suppress(NothingMatches, ScenarioError):  # skip a fix that cannot be retimed
             yield _Saving(candidate, saves(candidate.scenario))
 
 
 def _merged(enough: Sequence[_Saving], removes: Removes, length: int) -> list[_Saving]:
-    """Return the savings, of practically the same changes one.
+    """Return the savings without near-duplicates, which are practically the same change.
 
-    Two changes of a kind are practically the same if each is nested in the other, such as those of a function and of
-    one that is nearly all of it.
+    Two changes of a kind are practically the same if each is nested in the other. An example is a function, and a
+    function inside it that takes nearly all of its time.
     """
     kept: list[_Saving] = []
     for kind in dict.fromkeys(saving.candidate.fix for saving in enough):
@@ -153,10 +152,11 @@ def _merged(enough: Sequence[_Saving], removes: Removes, length: int) -> list[_S
 
 
 def _distinct(of_kind: Sequence[_Saving], removes: Removes, length: int) -> list[_Saving]:
-    """Return the savings of a kind without those that are practically the same change as another one.
+    """Return the savings of a kind without near-duplicates.
 
-    Of these, the one that removes more remains if it saves more by as much as a fix has to save, else the other, which
-    is more specific. Single waits remain beside all waits, which no line of a program has.
+    Of two near-duplicates, the larger change remains only if it saves more by at least `fix_percent`. Otherwise, the
+    smaller change remains, because it is more specific. Fixes of single waits remain next to the fix of all waits,
+    because no single line of a program causes all waits.
     """
     removed = {saving: removes(saving.candidate.scenario) for saving in of_kind}
     kept: list[_Saving] = []
@@ -173,10 +173,11 @@ def _is_of_all_waits(saving: _Saving) -> bool:
 
 
 def _alternatives(merged: Sequence[_Saving], saves: Saves, length: int) -> Iterator[int | None]:
-    """Yield for each of the savings the index of a larger one to which it is an alternative, or None.
+    """Yield for each fix the index of a larger fix to which it is an alternative, or None.
 
-    It is one if it saves mostly the same time, or if savings that are no alternatives would add up to more than the
-    length: then it is an alternative to the one with which it shares most, or to the largest if it shares with none.
+    A fix is an alternative to a larger fix if both save mostly the same time. It also is one if the savings of all
+    fixes that are not alternatives would add up to more than `length`. It is then an alternative to the fix with which
+    it shares the most time, or to the largest fix if it shares none.
     """
     added_up = 0
     for index, saving in enumerate(merged):
@@ -191,19 +192,19 @@ def _alternatives(merged: Sequence[_Saving], saves: Saves, length: int) -> Itera
 
 
 def _is_most(twice: int, larger: _Saving, other: _Saving) -> bool:
-    """Whether a time is most of the smaller of two savings."""
+    """Return whether the time `twice` is most of the smaller of two savings."""
     return 100 * twice >= _SAME_PERCENT * min(larger.saves, other.saves)
 
 
 def _twice(larger: _Saving, other: _Saving, saves: Saves) -> int:
-    """Return how much of two savings cannot be saved twice, ns."""
+    """Return the time that both fixes save, ns: the sum of their savings minus the savings of both together."""
     return larger.saves + other.saves - saves(larger.candidate.scenario.with_more(other.candidate.scenario))
 
 
 def _takes_turns(wait: _Saving, host_cause: str, saves: Saves) -> bool:
-    """Whether the host works while the GPU is idle, and waits while the GPU works.
+    """Return whether the host works while the GPU is idle, and waits while the GPU works.
 
-    Then less of either saves the same time.
+    If so, removing the wait and removing the host's work save the same time.
     """
     scenario = Scenario(((f"cause:{host_cause}", 0.0),))
     less = _Saving(Candidate("", "", scenario), saves(scenario))

@@ -1,4 +1,4 @@
-"""The causes of a window for scenarios: of a window that `what-if` loaded, or of a window that consists of numbers."""
+"""Causes of a window for scenarios, and windows for scenarios from numbered edges and events."""
 
 from __future__ import annotations
 
@@ -46,9 +46,10 @@ _TYPE_OF_CODE[[kind.edge_code for kind in EDGE_TYPES.values()]] = np.arange(len(
 
 @dataclass(frozen=True)
 class Labels:
-    """The texts for the numbers of windows, shared by all windows of one computation.
+    """The labels of the ids that windows use: names, families and threads.
 
-    `families` (class and name) and `is_call` are indexed as Names, `threads` by the threads' numbers.
+    All windows of one computation share them. `families` (class and name) and `is_call` use the indices of Names.
+    `threads` are by thread number.
     """
 
     names: Names
@@ -73,9 +74,9 @@ class Labels:
         return cls(names, families, np.array([kind == "call" for kind in kinds], dtype=bool), threads or {})
 
     def name_of(self, window_id: str = "full") -> Callable[[int, int], str]:
-        """Return a function that returns the name of a cause of a window, as in table `causes`.
+        """Return a function that returns the name of a window's cause, as table `causes` spells it.
 
-        Its arguments are the kind of name (NAME, …) and the number.
+        The function's arguments are the kind of name (NAME, …) and the number.
         """
 
         def name(kind: int, number: int) -> str:
@@ -90,7 +91,7 @@ class Labels:
 
 
 def causes_of(con: duckdb.DuckDBPyConnection, catalog: Catalog, window: whatif.Window) -> CauseEdges | None:
-    """Return the causes of a window that was loaded from `con`, or None if its path does not cover it."""
+    """Return the causes of `window`, which was loaded from `con`, or None if its path does not cover it."""
     run_models(con, catalog, [*_CAUSE_MODELS, "threads"], used(con))
     rows = rows_by_window(con, "_cause_events", "event_id")
     if not rows:
@@ -106,10 +107,10 @@ def causes_of(con: duckdb.DuckDBPyConnection, catalog: Catalog, window: whatif.W
 def without_profiler_of(
     con: duckdb.DuckDBPyConnection, catalog: Catalog, window: whatif.Window, untraced_ns: int | None = None
 ) -> whatif.Window:
-    """Return a window that was loaded from `con`, without the cost of recording its events, as `why` retimes it.
+    """Return `window`, which was loaded from `con`, minus the cost of recording its events.
 
-    `untraced_ns` is the duration of one of its steps without the profiler, None if unknown. Raises WrongValue if the
-    cost is unknown, or if no scale of the cost yields that duration.
+    `why` retimes it the same way. `untraced_ns` is the duration of one of its steps without the profiler, None if
+    unknown. Raises WrongValue if the cost is unknown, or if no scale of the cost yields that duration.
     """
     request_profiler_cost(con, [WindowRequest(window.trace_id, window.window_id)], True, untraced_ns)
     models = [*_CAUSE_MODELS, "_event_costs", "_window_steps", "critical_path_windows", "threads"]
@@ -119,7 +120,7 @@ def without_profiler_of(
     windows = {}
     for number, columns in rows_by_window(
         con, "_cause_events", "event_id"
-    ).items():  # one, or none that the path covers
+    ).items():  # at most one window, because a window without a covering path has no rows
         events = events_of(columns)
         windows[number] = HostEdges.of(src, dst, graph.weight, _codes(window), events), events
     costs = recording_costs(con, windows, names_of(con))
@@ -138,7 +139,7 @@ def _codes(window: whatif.Window) -> npt.NDArray[np.int64]:
 
 
 def thread_names(con: duckdb.DuckDBPyConnection) -> dict[int, str]:
-    """Return the threads' names in the trace by their number."""
+    """Return the threads' labels by `thread_id`."""
     return dict(con.execute("SELECT thread_id, label FROM threads").fetchall())
 
 
@@ -150,9 +151,9 @@ def numbered_window(
     labels: Labels,
     named_stretches: Callable[[str], Stretches] | None = None,
 ) -> whatif.Window:
-    """Return a window as scenarios use it.
+    """Return a window for scenarios from numbered edges and events.
 
-    What bounds its edges, and their owners in a table, are unknown.
+    The bounds of its edges, and the owners of its events in a table, are unknown.
     """
     code = _TYPE_OF_CODE[edges.code]
     m = len(edges.src)
@@ -184,7 +185,7 @@ def numbered_window(
 
 
 def _events(events: Events, labels: Labels) -> whatif.Events:
-    """Return the events of a window with their streams. Families are numbered as names are."""
+    """Return the events of a window with their streams. Families use the indices of Names."""
     none = np.full(len(events.event_id), -1, dtype=np.int32)
     keys = events.device.astype(np.int64) << 40 | events.stream & ((1 << 40) - 1)
     stream_keys, stream = np.unique(keys[events.is_work], return_inverse=True)

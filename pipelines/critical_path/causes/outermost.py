@@ -1,4 +1,4 @@
-"""Events that enclose a call: the outermost operator, and the innermost function of the user's code."""
+"""Search for the events that enclose a call: the outermost operator, and the innermost function of the user's code."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pipelines.critical_path.whatif.timeline import Flags, Timeline
 
 
 def outermost(line: Timeline, operators: Flags, calls: Ints) -> Ints:
-    """Return for each call the outermost of the operators (k,) around it, as indices of events.
+    """Return the index of the outermost event of `operators` (k,) around each call.
 
-    A call outside all operators is returned itself.
+    For a call outside all operators, it is the call's own index.
     """
     chosen = np.flatnonzero(operators & (line.end > line.at))
     chosen = chosen[np.lexsort((-line.end[chosen], line.at[chosen], line.thread[chosen]))]
@@ -35,9 +35,9 @@ def outermost(line: Timeline, operators: Flags, calls: Ints) -> Ints:
 
 
 def innermost(line: Timeline, functions: Flags, calls: Ints) -> Ints:
-    """Return for each call the innermost of the functions (k,) around it, as indices of events.
+    """Return the index of the innermost event of `functions` (k,) around each call.
 
-    For a call outside all functions, it is the call itself.
+    For a call outside all functions, it is the call's own index.
     """
     marks = np.flatnonzero(functions & line.holding(calls))
     marks = marks[np.lexsort((-line.end[marks], line.at[marks], line.thread[marks]))]

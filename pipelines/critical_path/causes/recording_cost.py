@@ -9,7 +9,7 @@ event (`sql/rules/profiler/profiler_costs.csv`). They scale with how slow the ho
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -101,13 +101,15 @@ class Request:
 class RecordingCost:
     """The cost of recording a window.
 
-    `edges` is the cost of the events on each edge (m,), ns, which may exceed the edge's weight. `events` is how many
-    host events of each kind of RECORDED start in the window, `nominal` their total cost, ns. `speed` is how many times
-    slower the host is than the host that the costs were measured on. `n_steps` is the number of profiler steps in the
-    window, and `outside_ns` the time outside them if it is much.
+    `edges` is the cost of the events on each edge (m,), ns, which may exceed the edge's weight. `chains` are the indices
+    of each thread's edges, in order of time. `events` is how many host events of each kind of RECORDED start in the
+    window, `nominal` their total cost, ns. `speed` is how many times slower the host is than the host that the costs
+    were measured on. `n_steps` is the number of profiler steps in the window, and `outside_ns` the time outside them if
+    it is much.
     """
 
     edges: Ints
+    chains: Sequence[Numbers]
     events: Ints
     nominal: Ints
     speed: float
@@ -116,8 +118,18 @@ class RecordingCost:
     outside_ns: int = 0
 
     def weights_without(self, weight: Ints, scale: float = 1.0) -> Ints:
-        """Return the weights of edges (m,) without `scale` times the cost of events, ns; none becomes negative."""
-        return weight - np.minimum(np.rint(self.edges * scale).astype(np.int64), np.maximum(weight, 0))
+        """Return the weights of edges (m,) without `scale` times the cost of events, ns. No weight becomes negative.
+
+        What exceeds an edge of a chain is subtracted from the chain's next edges.
+        """
+        cost, weight_left = np.rint(self.edges * scale).astype(np.int64), np.maximum(weight, 0)
+        removed = np.minimum(cost, weight_left)
+        for chain in self.chains:
+            total = np.cumsum(cost[chain] - weight_left[chain])
+            # What remains after each edge, as in a queue (Lindley's recursion). It is never negative.
+            remaining = total - np.minimum(np.minimum.accumulate(total), 0)
+            removed[chain] = cost[chain] + np.append(0, remaining[:-1]) - remaining
+        return weight - removed
 
 
 def recording_costs(
@@ -217,15 +229,19 @@ class _Window:
         on_host = np.flatnonzero(
             (thread >= 0) & (same | (edges.code == _DELAY) & ~edges.at_src_end) & (edges.weight > 0)
         )
-        self.own = on_host[np.argsort(thread[on_host], kind="stable")]
-        src, dst = edges.src_event[self.own], edges.dst_event[self.own]
-        until = begin + events.at[dst] + events.duration[dst] * edges.at_dst_end[self.own]
-        self.since = 2 * (begin + events.at[src] + events.duration[src] * edges.at_src_end[self.own])
-        self.until = np.where(same[self.own], 2 * until, self.since + 1)
+        src, dst = edges.src_event[on_host], edges.dst_event[on_host]
+        since = begin + events.at[src] + events.duration[src] * edges.at_src_end[on_host]
+        until = begin + events.at[dst] + events.duration[dst] * edges.at_dst_end[on_host]
+        order = np.lexsort((until, since, thread[on_host]))
+        self.own, self.since = on_host[order], 2 * since[order]
+        self.until = np.where(same[self.own], 2 * until[order], self.since + 1)
         threads, first = np.unique(thread[self.own], return_index=True)
         bounds = np.append(first, len(self.own)).tolist()
         self.slices = [
             (thread, slice(*bound)) for thread, bound in zip(threads.tolist(), pairwise(bounds), strict=True)
+        ]
+        self.chains = [
+            edges_of_thread[same[edges_of_thread]] for edges_of_thread in (self.own[part] for _, part in self.slices)
         ]
         self.sums = np.zeros(len(self.own))
         self.counts, self.nominal = np.zeros(len(RECORDED), dtype=np.int64), np.zeros(len(RECORDED))
@@ -242,7 +258,9 @@ class _Window:
         edges = np.zeros(len(self.edges.weight), dtype=np.int64)
         edges[self.own] = np.rint(self.sums * self.speed)
         nominal = np.rint(self.nominal * self.speed).astype(np.int64)
-        return RecordingCost(edges, self.counts, nominal, self.speed, self.n_steps, self.request, self.outside_ns)
+        return RecordingCost(
+            edges, self.chains, self.counts, nominal, self.speed, self.n_steps, self.request, self.outside_ns
+        )
 
 
 def host_speed(edges: HostEdges, events: Events, names: Names, delay: float) -> float:

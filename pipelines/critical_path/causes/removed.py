@@ -1,4 +1,4 @@
-"""What a change removes from a graph: time of edges, and waits. Shows which of two changes is nested in the other."""
+"""Time of edges and waits that a change removes from a graph, and a test whether one change is nested in another."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NESTED_PERCENT = threshold("nested_percent")
 
 
 class _Change(Protocol):
-    """The change of edges (m,), of a window or of a capture."""
+    """The change of the edges (m,) of a window or of a capture."""
 
     factor: Floats
     gone: Flags
@@ -37,7 +37,7 @@ class Removed:
 
     @classmethod
     def by(cls, change: _Change, graph: ArrayGraph, dst_ns: Ints) -> Removed:
-        """Build from a change of a graph's edges. `dst_ns` is the duration of the event that each leads to (m,), ns."""
+        """Build from a change of a graph's edges. `dst_ns` (m,) are the durations of their destination events, ns."""
         edge, waits = np.flatnonzero(change.factor < 1), np.flatnonzero(change.gone)
         ns = np.maximum(graph.weight[edge], 0) * (1 - change.factor[edge])
         call, first = np.unique(graph.dst[waits], return_index=True)  # a call may wait for several streams
@@ -48,11 +48,11 @@ class Removed:
         return int(self.ns.sum()) + int(self.waited.sum())
 
     def is_same(self, other: Removed) -> bool:
-        """Whether each of two changes is nested in the other."""
+        """Return whether each of two changes is nested in the other."""
         return self.is_within(other) and other.is_within(self)
 
     def is_within(self, other: Removed) -> bool:
-        """Whether another change removes nearly all of the same time, and of the same waits, by their time."""
+        """Return whether `other` removes nearly all of this change's time, and nearly all of its waiting time."""
         time = _common(self.edge, self.ns, other.edge, other.ns)
         waited = _common(self.call, self.waited, other.call, other.waited)
         return _is_most(time, self.ns) and _is_most(waited, self.waited)

@@ -1,4 +1,4 @@
-"""The savings of a window without a cause: its graph retimed with the cause's edges at zero, or at half."""
+"""The time that a window saves without a cause: its graph retimed with the cause's edges at zero, or at half."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _NEVER = -(1 << 60)  # the weight of a removed wait, ns
 class Rows:
     """The causes of a window (r,), largest first. Times are in ns.
 
-    `duration` is the time on the path, `idle` the part of it in which no GPU work ran, `exposed` the part in which
-    nothing computed, and `inferred` the part that follows from waits that no event shows. `saves`, `halved_saves` and
+    `duration` is the time on the path. `idle` is its part in which no GPU work ran, `exposed` the part in which no
+    kernel computed, and `inferred` the part that follows from waits without an event. `saves`, `halved_saves` and
     `all_saves` (without all rows of the same cause) are how much shorter the window would be, -1 if not computed.
-    `times` is how many events have some of the time, `instance` the event with most of it.
+    `times` is the number of events that have some of the time, `instance` the event with the most.
     """
 
     cause: Ints
@@ -38,19 +38,18 @@ class Rows:
 
 
 MOST, LEAST_PERCENT = 8, 1
-"""Maximum number of rows of a window that are retimed, and of causes, and their minimum share of the window, percent."""
+"""Maximum numbers of rows and of causes of a window that are retimed, and their minimum share of it, percent."""
 _EDGES = 24_000_000
-"""Maximum number of edges visited to retime a window, over all its rows and causes. Fewer of a very long window are retimed.
-"""
+"""Maximum number of edge visits to retime a window's rows and causes. Of a very long window, fewer are retimed."""
 
 
 @dataclass(frozen=True)
 class Shares:
     """The rows and causes that edges belong to (m,).
 
-    `row` is the row (-1: none), `cause` the cause. `waits` are edges that are waits of unneeded synchronizations,
-    `spent` edges that are their self time. `waits_of`, `spent_of` are the numbers of the synchronizations' names.
-    `freed` are waits that do not exist without the edges `freed_with`.
+    `row` is the row (-1: none), `cause` the cause. `waits` are the edges that are waits of unneeded synchronizations,
+    `spent` the edges that are their self time. `waits_of` and `spent_of` are the numbers of the synchronizations'
+    names. `freed` are waits that do not exist without the edges `freed_with`.
     """
 
     row: Ints
@@ -66,11 +65,11 @@ class Shares:
 def path_rows(
     weight: Ints, path: Ints, causes: EdgeCauses, idle: Ints, exposed: Ints, inferred: Flags
 ) -> tuple[Rows, Shares]:
-    """Return the causes of the path (indices of its edges, in order), not yet retimed, and the shares that retiming
-    needs.
+    """Return the causes of the path, not yet retimed, and the shares that retiming needs.
 
-    `weight` and `inferred` (waits that no event shows) are for all edges (m,). `idle` and `exposed` are the parts of
-    each edge of the path in which no GPU work ran, and in which nothing computed, ns.
+    `path` contains the indices of its edges, in order. `weight` and `inferred` (waits without an event) are for all
+    edges (m,). `idle` is the part of each edge of the path in which no GPU work ran, `exposed` the part in which no
+    kernel computed, ns.
     """
     key = (causes.cause.astype(np.int64) * 4 + causes.named_after) << 40 | (causes.number & ((1 << 40) - 1))
     timed = weight[path] > 0
@@ -99,7 +98,7 @@ def path_rows(
 
 
 def _instances(row: Ints, instance: Ints, weight: Ints, n: int) -> tuple[Ints, Ints]:
-    """Return for each row the event with most of its time, and how many events have some of it."""
+    """Return the event with most of the time of each row, and the number of events that have some of it."""
     wide = int(instance.max(initial=0)) + 1
     pairs, pair_index = np.unique(row * wide + instance, return_inverse=True)
     row_of_pair, time = pairs // wide, np.bincount(pair_index, weight, minlength=len(pairs))
@@ -109,12 +108,12 @@ def _instances(row: Ints, instance: Ints, weight: Ints, n: int) -> tuple[Ints, I
 
 
 def retime(graph: ArrayGraph, rows: Rows, of: Shares) -> None:
-    """Fill in the savings of the rows and of their causes, largest first. Raises GraphHasCycle."""
+    """Set the savings of the rows and of their causes, largest first. Raises GraphHasCycle."""
     length = int(rows.duration.sum())
     row_indices = np.flatnonzero(rows.duration[:MOST] * 100 >= LEAST_PERCENT * max(length, 1)).tolist()
     window = Retimed(graph, of, length)
     retimings_left = max(_EDGES // max(len(graph.src), 1), len(row_indices))
-    for row in row_indices:  # the savings of a whole cause are printed first
+    for row in row_indices:  # whole causes come first, because their savings are printed first
         same = np.flatnonzero(rows.cause == rows.cause[row])
         if rows.all_saves[row] < 0 and retimings_left > 0:
             rows.all_saves[same] = window.without_cause(int(rows.cause[row]))
@@ -131,7 +130,7 @@ def retime(graph: ArrayGraph, rows: Rows, of: Shares) -> None:
             alone = int((rows.cause == rows.cause[row]).sum()) == 1
             rows.halved_saves[row] = window.with_half(of.cause == rows.cause[row] if alone else of.row == row)
             retimings_left -= 1
-    # Causes that are large only as the sum of small rows come last: they take no retiming from a row.
+    # Causes that are large only as the sum of small rows come last, so that they take no retiming from a row.
     time = np.bincount(rows.cause, rows.duration)
     for cause in np.argsort(-time, kind="stable")[:MOST].tolist():
         same = rows.cause == cause
@@ -142,7 +141,7 @@ def retime(graph: ArrayGraph, rows: Rows, of: Shares) -> None:
 
 
 def _is_all(shares: Shares, row: int, rows: Rows) -> bool:
-    """Whether a row contains all edges of its cause, including those that are not on the path."""
+    """Return whether a row contains all edges of its cause, including edges that are not on the path."""
     cause = rows.cause[row]
     if CAUSES[cause] == "synchronization":
         numbers = np.append(shares.waits_of, shares.spent_of)
@@ -151,11 +150,11 @@ def _is_all(shares: Shares, row: int, rows: Rows) -> bool:
 
 
 class Retimed:
-    """A graph whose edges belong to causes, and its length without one of them. `length` is the actual length, ns."""
+    """A graph whose edges belong to causes, which can be retimed without a cause. `length` is its actual length, ns."""
 
     def __init__(self, graph: ArrayGraph, of: Shares, length: int) -> None:
         self.graph, self.of, self.length = graph, of, length
-        # An edge can be removed only if another edge leads to the same node.
+        # A wait can be removed only if another edge leads to the same node.
         leading = np.bincount(graph.dst, minlength=len(graph))
         self.can_go = leading[graph.dst[of.waits]] > 1
         self.can_be_freed = leading[graph.dst[of.freed]] > 1
@@ -174,9 +173,9 @@ class Retimed:
         return self._without(self.of.row == row)
 
     def with_half(self, edges: Flags) -> int:
-        """Return the savings with half the weight of some edges, ns."""
+        """Return the savings if `edges` have half their weight, ns."""
         chosen = np.flatnonzero(edges)
-        # Rounded as a scenario does.
+        # Round like a scenario does.
         return self._less((chosen, np.rint(self.graph.weight[chosen] * 0.5).astype(np.int64)))
 
     def _without(self, edges: Flags) -> int:
@@ -185,11 +184,14 @@ class Retimed:
         return self._less((np.flatnonzero(edges), 0), (freed, _NEVER))
 
     def _without_waits(self, waits: Ints, spent: Ints) -> int:
-        """Remove the waits and the synchronization's self time. The host does the same work, concurrently with the GPU."""
+        """Return the savings without the waits and the synchronizations' self time, ns.
+
+        The host does the same work, concurrently with the GPU.
+        """
         return self._less((waits, _NEVER), (spent, 0))
 
     def _less(self, *changes: tuple[Ints, Ints | int]) -> int:
-        """Return the savings with other weights of some edges, ns.
+        """Return the savings with changed weights of some edges, ns.
 
         The weights are changed in place during the computation, because a copy of all weights is large.
         """

@@ -1,4 +1,4 @@
-"""The causes of all windows, from their edges and the longest path: table `_cause_rows`, in numbers."""
+"""Tables of the causes of all windows, computed from their edges and the longest path."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def window_causes(con: duckdb.DuckDBPyConnection) -> None:
     }
     names, rules = names_of(con), cause_rules(con)
     labels, facts = Labels.of(con, names), name_facts(con, len(names.text))
-    named = cache(partial(host_stretches, con))  # the windows of a trace ask for the same names
+    named = cache(partial(host_stretches, con))  # the windows of a trace query the same names
     begins = {
         number: (trace_id, begin)
         for number, trace_id, begin in con.execute(
@@ -229,7 +229,7 @@ def window_causes(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def _named_since(named: Callable[[str, str], Stretches], trace_id: str, begin: int, glob: str) -> Stretches:
-    """Return the host events of a trace by name, in times since a window's begin, ns."""
+    """Return the intervals of a trace's host events whose names match `glob`, in ns since the time `begin`."""
     return named(trace_id, glob).since(begin)
 
 
@@ -240,10 +240,10 @@ def _host_edges(columns: list[np.ndarray], events: Events) -> HostEdges:
 
 @dataclass(frozen=True)
 class Pieces:
-    """Segments of a path with one cause, in order of time (p,).
+    """Segments of a path (p,), each with one cause, in order of time.
 
-    `at` is the start since the path's start, ns, `row` the row of the cause, `instance` the index of the event with
-    most of the time. `inferred` is whether the segment follows from a wait that no event shows.
+    `at` is the start since the path's start, ns. `row` is the row of the cause, and `instance` the index of the event
+    with most of the time. `inferred` is whether the segment follows from a wait without an event.
     """
 
     at: Ints
@@ -258,7 +258,7 @@ class Pieces:
         piece = np.cumsum(begins) - 1
         longest = np.lexsort((-weight, piece))[
             np.flatnonzero(begins)
-        ]  # the edges of a piece are consecutive, as before
+        ]  # lexsort keeps the edges of a piece at the same positions, so the first of each piece is the longest
         return cls(at[begins], row[begins], instance[longest], inferred[begins])
 
 
@@ -266,8 +266,8 @@ class Pieces:
 class _WindowCauses:
     """The causes of a window, their segments, and the fixes.
 
-    `without` is the window without the profiler, None if the cost is unknown. `rows_without` are its causes then, None
-    if the cost is too small to report or they are not requested.
+    `without` is the window without the profiler, None if the cost is unknown. `rows_without` are the causes of that
+    window, None if the cost is too small to report or the causes are not requested.
     """
 
     rows: Rows
@@ -330,7 +330,7 @@ def _window_causes(
 def _rows_without(
     graph: ArrayGraph, without: WithoutProfiler, causes: EdgeCauses, events: Events, names: Names, inferred: Flags
 ) -> Rows:
-    """Return the causes of the window without the profiler. Sets the graph's weights to those without the profiler."""
+    """Return the causes of the window without the profiler. Overwrites the graph's weights with those weights."""
     moved, is_known = without.moved(graph, events)
     works = (Busy.of(moved, is_known), Busy.of(moved, is_known & (names.kind[events.name] == KINDS.index("kernel"))))
     path = graph.path(without.weight)
@@ -344,7 +344,7 @@ def _rows_without(
 
 @dataclass(frozen=True)
 class Busy:
-    """The times in which some of the events run: disjoint intervals in order, and the total time before each."""
+    """Intervals in which at least one of some events runs: disjoint, in order, with the total time before each."""
 
     start: Ints
     end: Ints
@@ -397,13 +397,13 @@ def _columns(number: int, events: Events, rows: Rows, *, without: bool) -> dict[
 def _insert(
     con: duckdb.DuckDBPyConnection, work: list[tuple[int, int, int]], causes: list[dict[str, Ints]], costs: list[str]
 ) -> None:
-    """Insert the windows of a group together, because one statement per short window takes most of the time."""
+    """Insert a group's rows together, because one statement per short window would dominate the time."""
     if not work:
         return
     con.execute(f"INSERT INTO _window_work VALUES {', '.join(map(str, work))}")
     if costs:
         con.execute(f"INSERT INTO _recording_costs VALUES {', '.join(costs)}")
-    # DuckDB reads the arrays by the name of this variable; an Arrow table would make it import pandas.
+    # DuckDB finds the arrays by the name of this variable. With an Arrow table, it would import pandas.
     rows = {name: np.concatenate([columns[name] for columns in causes]) for name in causes[0]}
     con.execute(
         'INSERT INTO _cause_rows SELECT "window", "without", place, cause, "after", number, duration, idle, exposed, times, event, inferred, '

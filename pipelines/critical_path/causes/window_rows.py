@@ -1,4 +1,4 @@
-"""The events and names of windows as arrays, in the form that the causes need."""
+"""Events and names of windows as arrays, in the form that the causes need."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipelines.critical_path.graph.stack_order import Ints
 
 
 def rows_by_window(con: duckdb.DuckDBPyConnection, rows: str, order: str) -> dict[int, dict[str, Any]]:
-    """Return the columns of each window's rows, in the order of a column, by window number."""
+    """Return the columns of each window's rows by window number. The rows are sorted by column `order`."""
     values = con.execute(f"SELECT * FROM {rows}").fetchnumpy()
     window = np.asarray(values.pop("window_no"))
     row_order = np.lexsort((np.asarray(values[order]), window))
@@ -29,7 +29,7 @@ def rows_by_window(con: duckdb.DuckDBPyConnection, rows: str, order: str) -> dic
 
 
 def lean(column: Any) -> np.ndarray:
-    """Return a column with -1 (or False) in place of NULL, in 32 bits if its integers fit."""
+    """Return a column with -1 (or False) instead of NULL, as int32 if its integers fit."""
     filled = np.ma.filled(column, -1) if column.dtype != bool else np.ma.filled(column, False)
     if (
         filled.dtype.kind == "i"
@@ -87,10 +87,10 @@ def names_of(con: duckdb.DuckDBPyConnection) -> Names:
 
 @dataclass(frozen=True)
 class NameFacts:
-    """Facts about the names of a trace (n,) that fixes depend on, indexed like Names.
+    """Facts about names (n,) that fixes depend on, indexed like Names.
 
     `factor` is the best possible duration of a name's GPU work divided by the actual duration, NaN if unknown. `is_own`
-    marks Python functions in the user's files.
+    is whether the name is a Python function in the user's files.
     """
 
     factor: npt.NDArray[np.float64]

@@ -1,4 +1,4 @@
-"""Queries for the events and edges of a graph that scenarios, edits and saved paths use, and its columns as arrays."""
+"""Queries for the events and bounds of a graph that scenarios, edits and saved paths use, and columns as arrays."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ RULES = """
     WHERE {of} AND (r.side = 'gpu') = (r.class <> '*')
     ORDER BY ALL
 """
-"""The query for what bounds an edge in a window's profile, by the edge's type and the owner of its time. The owner is
+"""The query for the bounds of edges in a window's profile, by the edge's type and the owner of its time. The owner is
 side `gpu` with the class of the work, or side `cpu`, `outside` or `*` (no owner).
 """
 
 
 def int_column(table: pa.Table, name: str, null: int = -1) -> Ints:
-    """Return an integer column as an array, with `null` in place of NULL."""
+    """Return an integer column as an array, with `null` instead of NULL."""
     import pyarrow as pa
 
     # Not fill_null and to_numpy, because with them pyarrow imports pandas.
@@ -66,5 +66,5 @@ def text_codes(table: pa.Table, name: str) -> tuple[list[str], Ints]:
 
 
 def flags(table: pa.Table, name: str) -> npt.NDArray[np.bool_]:
-    """Return a boolean column as an array, with False in place of NULL."""
+    """Return a boolean column as an array, with False instead of NULL."""
     return int_column(table, name, 0).astype(bool)

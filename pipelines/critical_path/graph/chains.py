@@ -1,9 +1,9 @@
-"""Longest distances over a graph whose edges are chains of a table's edges, so that few nodes are visited in Python.
+"""Longest distances over a graph whose edges are chains of a table's edges, so that Python visits few nodes.
 
-Most nodes of a trace are on a chain: one edge in, one edge out, and the second follows the first in the table. A chain
-is stored as one edge. The table is read in pieces, twice, and only its chains stay in memory, so a long trace need not
-fit. Most of the remaining nodes have one edge in, so numpy sums up the distances along runs of them. Only the first
-node of a run is visited in Python, in an order that does not depend on weights.
+Most nodes of a trace are inside a chain: they have one edge in and one edge out, and the second follows the first in
+the table. A chain is stored as one edge. The table is read in pieces, twice, and only its chains stay in memory, so a
+long trace need not fit. Most of the remaining nodes have one edge in, so numpy sums up the distances along runs of
+them. Python visits only the first node of each run, in an order that does not depend on weights.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Choice = Callable[[Collection[int]], int]
 class Chains:
     """The chains of a table of edges. Chain i consists of the edges first[i] … first[i + 1] - 1.
 
-    `node` (k,) are the remaining nodes, ascending. `src`, `dst` (c,) are indices into it. Distances are valid for all
-    weights that are negative only where the table's weights are. They fit 64 bits.
+    `node` (k,) are the remaining nodes, ascending. `src` and `dst` (c,) are indices into `node`. Distances are 64-bit
+    integers. They are correct for all weights that are negative only where the table's weights are.
     """
 
     def __init__(
@@ -41,10 +41,10 @@ class Chains:
         named: Nodes | None = None,
         unordered: Iterable[Piece] | None = None,
     ) -> None:
-        """Read the pieces of a table twice. `unordered` are the same pieces in an order that is cheaper for the first
-        pass.
+        """Read the pieces of a table twice.
 
-        The nodes are numbers below `n_nodes`. An error reports them by their ids in `named`.
+        `unordered` are the same pieces in an order that is cheaper for the first pass. The nodes are numbers below
+        `n_nodes`. Errors report nodes by their ids in `named`.
         """
         self._named, self.n_edges = named, 0
         inner = _inner_nodes(pieces if unordered is None else unordered, n_nodes)
@@ -80,7 +80,7 @@ class Chains:
         """Return the longest distance to each node (k,) for these weights of the chains, at least 0.
 
         `begin` is a time for each of the table's nodes. With it, nodes without an incoming edge start at that time, and
-        distances are times that are not raised to 0. Raises GraphHasCycle.
+        distances are times, which may be negative. Raises GraphHasCycle.
         """
         return self._onward.distances(weight, None if begin is None else begin[self.node[self._onward.heads]])
 
@@ -103,8 +103,8 @@ class Chains:
     def path(self, weight: Ints, within: Callable[[int, int], Ints], choose: Choice = min) -> Ints:
         """Return the edges of the longest path, in order, as indices into the table.
 
-        `within(first, past)` returns the weights of a range of edges. The smallest edge wins a tie, both into a node
-        and among the edges that the path may end with, unless `choose` selects another of the latter. Raises
+        `within(first, past)` returns the weights of a range of edges. Among equally long ways to a node, the smallest
+        edge wins. `choose` selects the edge that the path ends with, by default also the smallest. Raises
         GraphHasCycle.
         """
         distance = self.forward(weight)
@@ -137,7 +137,7 @@ class Chains:
         return np.frombuffer(reversed_chains, dtype="i8")[::-1] if reversed_chains else np.arange(0)
 
     def edges(self, chains: Ints) -> Ints:
-        """Return the edges of chains, one chain after another."""
+        """Return the edges of `chains`, one chain after another."""
         size = self.size[chains].astype(np.int64)
         edges = np.repeat(self.first[chains] - (np.cumsum(size) - size), size)
         edges += np.arange(len(edges))
@@ -145,11 +145,11 @@ class Chains:
 
 
 class _Order:
-    """An order in which to visit the nodes of a graph, each after all nodes it depends on, whatever the weights.
+    """A topological order of a graph's nodes, independent of the weights.
 
     A run is a path of nodes, each of which has one incoming edge, except the first. Of several such successors of a
-    node, one continues the run, and each of the others starts another run. A path may start anew after a negative edge,
-    so a run starts there, too. Raises GraphHasCycle.
+    node, one continues the run, and each of the others starts another run. A longest path may start after a negative
+    edge, so a run starts there, too. Raises GraphHasCycle.
     """
 
     def __init__(self, src: Nodes, dst: Nodes, negative: Flags, name: Callable[[Nodes], list[int]]) -> None:
@@ -177,7 +177,7 @@ class _Order:
         _trim(len(src))
 
     def _sort(self, run: Nodes, src: Nodes, dst: Nodes, joins: Nodes, name: Callable[[Nodes], list[int]]) -> None:
-        """Sort the runs, each after all nodes that its first node depends on, and the chains into these first nodes."""
+        """Sort the runs topologically, and the chains that lead to their first nodes."""
         n, out_of, into = len(self.heads), run[src[joins]], run[dst[joins]]
         runs = _visited(n, out_of, into)
         if len(runs) < n:
@@ -220,12 +220,12 @@ class _Order:
 
 
 def parts_of(n: int) -> Iterator[slice]:
-    """Yield slices of n chains or runs, because temporary arrays over all of their edges would fill memory."""
+    """Yield slices of n chains or runs, because temporary arrays over all their edges would fill memory."""
     return (slice(first, min(first + _PART, n)) for first in range(0, n, _PART))
 
 
 def _trim(n_chains: int) -> None:
-    """Return freed memory to the operating system after finding or sorting many chains.
+    """Return freed memory to the operating system after reading or sorting many chains.
 
     The peak is twice the memory of the result.
     """
@@ -240,10 +240,10 @@ def _cycle(nodes: list[int]) -> Exception:
 
 
 def _heads(src: Nodes, dst: Nodes, begins: Flags) -> tuple[Nodes | None, Nodes]:
-    """Return for each node the first node of its run and the number of steps to it.
+    """Return the first node of each node's run, and the number of steps from it to the node.
 
-    If there is a cycle, returns None and nodes on or after it instead. The edges are those within runs. Every iteration
-    doubles the known distance.
+    If there is a cycle, returns None and nodes on or after it instead. `src` and `dst` are the edges within runs. Every
+    iteration doubles the known distance.
     """
     head, depth, child = np.arange(len(begins), dtype=src.dtype), np.zeros(len(begins), dtype=src.dtype), dst
     head[dst], depth[dst] = src, 1
@@ -269,7 +269,7 @@ def _inner_nodes(pieces: Iterable[Piece], n: int) -> Flags:
 
 
 def _visited(n: int, src: Nodes, dst: Nodes) -> Nodes:
-    """Return the nodes, each after all nodes it depends on. The result is shorter than n if there is a cycle."""
+    """Return the n nodes in topological order. Nodes on or after a cycle are missing."""
     begins = np.zeros(n + 1, dtype=small_enough(len(src)))
     np.cumsum(np.bincount(src, minlength=n), out=begins[1:])
     child, begin = compact(dst[np.argsort(src, kind="stable")]), compact(begins)
@@ -291,7 +291,7 @@ def small_enough(size: int) -> type[np.int32 | np.int64]:
 
 
 def compact(values: np.ndarray) -> array:
-    """Return an array with as many bytes per item as the numpy array.
+    """Return a Python array with as many bytes per item as the numpy array.
 
     A list takes 32 bytes more per item, and indexing a numpy array from Python is slow.
     """

@@ -1,4 +1,4 @@
-"""The error for a graph with a cycle, in a separate module because `dependency_graph.py` does not need networkx."""
+"""The error for a graph with a cycle, in a separate module so that `dependency_graph.py` does not import networkx."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipelines.base.errors import TracelakeError
 
 
 class GraphHasCycle(TracelakeError, nx.NetworkXUnfeasible):
-    """A graph with a cycle, which has no longest path.
+    """A graph has a cycle, so it has no longest path.
 
     `nodes` contains some of the nodes on or after the cycle.
     """

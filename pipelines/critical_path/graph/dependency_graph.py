@@ -32,9 +32,9 @@ def unfeasible() -> type[Exception]:
 
 
 def first_edge_wins(profile: str) -> bool:
-    """Whether the smallest edge wins a tie in the graph of a window of this profile.
+    """Return whether the smallest edge wins a tie in the graph of a window of this profile.
 
-    Otherwise networkx's order of visits decides.
+    Otherwise, the order in which networkx visits nodes decides.
     """
     return profile == "default"
 
@@ -43,11 +43,11 @@ def first_edge_wins(profile: str) -> bool:
 class ArrayGraph:
     """A weighted directed graph.
 
-    `node_ids` (n,) are the nodes, integers. `src`, `dst` (m,) are indices into it. The edges are in insertion order,
-    because networkx lists the predecessors of a node in this order. `weight` (m,) is the edge attribute `weight`, in ns
-    for graphs of traces. Of several longest paths, the graph's path is the one that networkx finds, or with
-    `first_edge_wins` the one that ends with the smallest edge. `plain` is the networkx graph it was built from, or
-    None. If `plain` changes, rebuild this graph.
+    `node_ids` (n,) are the nodes, integers. `src` and `dst` (m,) are indices into `node_ids`. The edges are in
+    insertion order, because networkx lists the predecessors of a node in this order. `weight` (m,) is the edge
+    attribute `weight`, in ns for graphs of traces. Among several longest paths, networkx's order decides, or with
+    `first_edge_wins` the smallest edge. `plain` is the networkx graph from which this graph was built, or None. If
+    `plain` changes, rebuild this graph.
     """
 
     node_ids: Nodes
@@ -84,7 +84,7 @@ class ArrayGraph:
 
     @classmethod
     def from_networkx(cls, graph: nx.DiGraph) -> ArrayGraph:
-        """Return the nodes, the edges and their attribute `weight` as arrays.
+        """Build from the nodes, the edges and their attribute `weight`.
 
         Raises NotImplementedError for undirected graphs, for parallel edges, and for nodes or weights that are not
         64-bit integers.
@@ -105,7 +105,7 @@ class ArrayGraph:
         return cls(nodes, src, dst.astype(np.int64), weight, plain=graph)
 
     def to_networkx(self) -> nx.DiGraph:
-        """Return an ordinary `networkx.DiGraph` over the nodes, with the edge attribute `weight`.
+        """Return the graph as an ordinary `networkx.DiGraph` with the edge attribute `weight`.
 
         If the graph was built from a networkx graph, returns that graph.
         """
@@ -121,14 +121,14 @@ class ArrayGraph:
 
     @cached_property
     def chains(self) -> Chains:
-        """Return the chains of its edges, sorted once for all weights."""
+        """Return the chains of the graph's edges, sorted once for all weights."""
         return Chains([(self.src, self.dst, self.weight)], len(self), self.node_ids)
 
     def forward(self, weight: npt.NDArray[np.integer], begin: Ints | None = None) -> Ints:
         """Return the longest distance to each node (n,) under `weight` (m,), ns.
 
         `weight` may be negative only where the graph's own weight is. With `begin` (n,), nodes without an incoming edge
-        start at that time, and distances are times that are not raised to 0. Then the weights may have any sign. Raises
+        start at that time, distances are times that may be negative, and the weights may have any sign. Raises
         GraphHasCycle.
         """
         chains, first = self.chains, self.chains.first
@@ -149,15 +149,16 @@ class ArrayGraph:
     def path(self, weight: Ints | None = None) -> Ints:
         """Return the edges of the longest path, in order, as indices into the edge arrays.
 
-        The path is empty if no edge takes time. `weight` (m,) are other weights of the edges, of any sign. Raises
-        networkx.NetworkXUnfeasible if there is a cycle.
+        The path is empty if no edge takes time. `weight` (m,) replaces the graph's weights and may have any sign.
+        Raises networkx.NetworkXUnfeasible if there is a cycle.
         """
         weight = self.weight if weight is None else weight
         largest = max(abs(int(weight.max(initial=0))), abs(int(weight.min(initial=0))))
         if largest * len(weight) >= 2**63 and sum(map(abs, weight.tolist())) >= 2**63:
             return self._by_networkx()
         chains = self.chains
-        if ((weight < 0) & (self.weight >= 0)).any():  # a removed edge, before which the path may end, ends its chain
+        # The path may end before a removed edge (negative weight), so a removed edge must end its chain.
+        if ((weight < 0) & (self.weight >= 0)).any():
             chains = Chains([(self.src, self.dst, weight)], len(self), self.node_ids)
         total = weight if not len(weight) else np.add.reduceat(weight, chains.first)
         return chains.path(total, lambda first, past: weight[first:past], self.choose)
@@ -170,9 +171,9 @@ class ArrayGraph:
         return edges[np.argsort(turn[self.src[edges]])]
 
     def choose(self, edges: Collection[int]) -> int:
-        """Return the edge that the path ends with, of several candidates.
+        """Return the edge that the path ends with, from several candidates.
 
-        That is the smallest edge with `first_edge_wins`, else the edge to the node that networkx visits first.
+        With `first_edge_wins`, it is the smallest edge, else the edge to the node that networkx visits first.
         """
         if self.first_edge_wins:
             return min(edges)
@@ -182,17 +183,17 @@ class ArrayGraph:
         return min(edges, key=lambda edge: visited[int(self.node_ids[self.dst[edge]])])
 
     def _by_networkx(self) -> Ints:
-        """Return the path that networkx finds, because networkx adds up integers of any size."""
+        """Return the path that networkx finds. It adds up Python integers, so large weights do not overflow."""
         import networkx as nx
 
         return self.edges_along(nx.dag_longest_path(self.to_networkx(), weight="weight", backend="networkx"))
 
     def is_directed(self) -> bool:
-        """Return True. networkx calls this before it dispatches."""
+        """Return True. networkx calls this method before it dispatches."""
         return True
 
     def is_multigraph(self) -> bool:
-        """Return False. networkx calls this before it dispatches."""
+        """Return False. networkx calls this method before it dispatches."""
         return False
 
     def __len__(self) -> int:

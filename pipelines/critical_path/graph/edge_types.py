@@ -1,6 +1,6 @@
-"""The edge types of the graph. `sql/rules/path/edge_types.csv` is their only list and describes them.
+"""The edge types of the graph, which `sql/rules/path/edge_types.csv` lists and describes.
 
-A new type needs a row there, and a model with `-- part of: _edge_parts` in its header that creates its edges.
+A new type needs a row in that file, and a model with `-- part of: _edge_parts` in its header that creates its edges.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ class EdgeType:
 
     @property
     def is_own_time(self) -> bool:
-        """Whether its edges are an event's self time. Other edges are delays between events, or only order them."""
+        """Return whether edges of this type are an event's self time.
+
+        Other edges are delays between events, or only order them.
+        """
         return self.time_of == "event"
 
 
@@ -52,7 +55,7 @@ def read_type(row: dict[str, str]) -> EdgeType:
 EDGE_TYPES = {row["edge_type"]: read_type(row) for row in rule_rows("edge_types")}
 """The edge types by name."""
 HTA_TYPES = {name: kind.hta_type for name, kind in EDGE_TYPES.items()}
-"""The texts of the edge types in HTA, by name."""
+"""HTA's texts for the edge types, by the type's name."""
 
 
 def edge_codes(names: Iterable[str]) -> list[int]:

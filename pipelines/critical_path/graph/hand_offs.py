@@ -1,9 +1,9 @@
-"""Hand-offs between host threads: places where a thread continues because another thread has finished its work.
+"""Hand-offs between host threads: a thread continues because another thread has finished its work.
 
-The autograd engine's threads start when the thread that called backward stops, and that thread continues when they end.
-Names and arrows identify these threads. Otherwise, a hand-off is inferred if a thread was outside operators while
-another thread worked, and the other thread stopped right before the first continued. A thread that only polls whether
-GPU work has ended takes no part. Neither does a thread whose work continues, because a coincidence of times alone is
+The autograd engine's threads start when the thread that called backward stops. The calling thread continues when they
+end. Names and arrows identify these threads. Otherwise, a hand-off is inferred if a thread was outside operators while
+another thread worked, and the other thread stopped right before the first thread continued. Threads that only poll
+whether GPU work has ended are excluded. So are threads that are still working, because a coincidence of times alone is
 not a hand-off.
 """
 
@@ -24,7 +24,7 @@ _LEAST_NS = threshold("hand_off_gap_ns")
 _RIGHT_BEFORE = threshold("hand_off_right_before")
 _WORKING = threshold("hand_off_working")
 _BEFORE_ALL = 1 << 60  # larger than any time, ns
-_NEAR = 32  # last changes of the working thread before a gap's end that are considered
+_NEAR = 32  # number of changes from one stopping thread to another that are searched before a gap's end
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Roles:
 
 @dataclass(frozen=True)
 class HandOffs(Columns):
-    """Hand-offs, arrays (h,): node `to` continues after node `of` (indices of nodes)."""
+    """Hand-offs, arrays (h,). Node `to` continues after node `of`; both are indices of nodes."""
 
     to: Ints
     of: Ints
@@ -48,7 +48,7 @@ class HandOffs(Columns):
 
 
 class _Thread:
-    """The nodes first … past of a thread, and its intervals of work, outside which it has no operator open."""
+    """The nodes first … past of a thread, its intervals of work (an operator is open), and its gaps."""
 
     def __init__(self, nodes: HostNodes, first: int, past: int) -> None:
         self.first, self.past = first, past
@@ -62,7 +62,7 @@ class _Thread:
         self.begin, self.end = begin[lasting], end[lasting]
         self.begin_ns, self.end_ns = self.at[self.begin], self.at[self.end]
         before = np.append(False, nodes.before[first + 1 : past])
-        self.gaps = np.flatnonzero(nodes.in_gap[first:past] | ~before)  # nodes that end a gap, and the first node
+        self.gaps = np.flatnonzero(nodes.in_gap[first:past] | ~before)  # the first node, and nodes that end a gap
         self.since = np.where(before[self.gaps], self.at[self.gaps - 1], -1)
         self.until = self.at[self.gaps]
         self.lasted = self.until - self.since
@@ -70,21 +70,21 @@ class _Thread:
 
     @cached_property
     def worked(self) -> Ints:
-        """Return the time worked by the end of each interval of work, ns, and 0 before the first."""
+        """Return the cumulative time worked at the end of each interval of work, ns, with a leading 0."""
         return np.append(0, np.cumsum(self.end_ns - self.begin_ns))
 
     def worked_by(self, at: Ints) -> Ints:
-        """Return the time worked until each time, ns."""
+        """Return the cumulative time worked until each time in `at`, ns."""
         n_begun = np.searchsorted(self.begin_ns, at, side="right")
         done = self.worked[np.searchsorted(self.end_ns, at, side="right")]
         inside = (n_begun > 0) & (np.append(np.iinfo(np.int64).min, self.end_ns)[n_begun] > at)
         return done + np.where(inside, at - np.append(0, self.begin_ns)[n_begun], 0)
 
     def stopped_by(self, since: Ints, until: Ints) -> tuple[Ints, Ints]:
-        """Return, for gaps of another thread, the node that ended this thread's last work in the gap, and its time.
+        """Return the node where this thread's last work in each gap of another thread ended, and its time.
 
-        The node is an index among this thread's nodes. It is -1 if this thread ended no work in the gap, or continues
-        at the gap's end.
+        The node is an index among this thread's nodes. It is -1 if no work of this thread ended in the gap, or if this
+        thread is working at the gap's end.
         """
         k = np.searchsorted(self.end_ns, until, side="right") - 1
         end_ns = np.append(self.end_ns, -2)[k]
@@ -93,14 +93,14 @@ class _Thread:
         return np.where(is_stop, np.append(self.end, -1)[k], -1), np.where(is_stop, end_ns, -2)
 
     def goes_on_soon(self, until: Ints) -> Flags:
-        """Return, for ends of another thread's gaps, whether this thread works again within `_LEAST_NS`."""
+        """Return whether this thread starts to work within `_LEAST_NS` of each end of another thread's gap."""
         index = np.searchsorted(self.begin_ns, until, side="right")
         return np.append(self.begin_ns, np.iinfo(np.int64).max)[index] - until < _LEAST_NS
 
     def last_before(self, since: Ints, until: Ints, *, inside: bool = False) -> tuple[Ints, Ints]:
-        """Return this thread's last node within each gap of another thread, and its time.
+        """Return this thread's last node within each gap of another thread, and the node's time.
 
-        The node is an index among this thread's nodes, -1 if there is none. Only nodes outside operators count, unless
+        The node is an index among this thread's nodes, -1 if there is none. A node inside an operator counts only if
         `inside` is set.
         """
         k = np.searchsorted(self.at, until, side="left") - 1
@@ -175,7 +175,7 @@ class _Stops:
                 self._of_process[process] = end_ns[starts], number[starts]
 
     def right_before(self, thread: _Thread, gaps: Ints, process: int) -> Iterator[tuple[int, Ints]]:
-        """Yield threads in order, each with the gaps before whose end it was among the last threads to stop.
+        """Yield the process's threads in order, each with the gaps before whose end it was among the last to stop.
 
         In a process with more than `_NEAR` threads, a thread counts only if it stopped within the last `_NEAR` changes
         from one thread to another. Otherwise the cost would grow with the square of the number of threads.
@@ -194,7 +194,7 @@ class _Stops:
 
 
 def _later(source: Ints, at_ns: Ints, other: _Thread, node: Ints, when: Ints) -> None:
-    """Replace the sources by the other thread's nodes, where these are later."""
+    """Replace the source of each gap with the other thread's node if that node is later."""
     later = (node >= 0) & (when > at_ns)
     source[later], at_ns[later] = other.first + node[later], when[later]
 
@@ -211,10 +211,10 @@ def _infer(source: Ints, at_ns: Ints, places: Ints, thread: _Thread, other: _Thr
 
 
 def _firsts(threads: list[_Thread], roles: Roles) -> Ints:
-    """Return for each thread the node that its first node follows, -1 if there is none.
+    """Return the node that the first node of each thread follows, -1 if there is none.
 
-    That is the latest earlier node of another thread of the process, other than autograd's threads. A thread that works
-    follows a thread that works if there is one, rather than a thread that logs or pins memory.
+    It is the latest earlier node of another thread of the process, autograd's threads excluded. A working thread
+    follows another working thread if possible, rather than a thread that logs or pins memory.
     """
     first_ns = np.array([int(thread.at[0]) for thread in threads])
     source, when = np.full(len(threads), -1), np.full(len(threads), -2)

@@ -1,4 +1,4 @@
-"""The edges of a window's host threads: every node of a thread has an edge from the node before it.
+"""The edges of a window's host threads. Every node of a thread has an edge from the node before it.
 
 Inside operators, the edge is the operator's self time, as in a call stack. Outside operators, it is a gap. Gaps are cut
 where an annotation or a Python function starts or ends, so that each part belongs to the innermost annotation or
@@ -34,8 +34,8 @@ _READS = (
 _PART = 1 << 18  # rows per INSERT
 _HAND_OFFS = 1 << 40
 """The offset of the ordinals of hand-offs: larger than the ordinal of any other edge of a host thread."""
-# The columns read from each model for windows {first} … {last}: name here → SQL expression. The models' SQL is part of
-# the query, because tables of all windows would be copies of _clip.
+# The columns that are read from each model for windows {first} … {last}, as array name → SQL expression. The models'
+# SQL is inlined into the query, because tables of all windows would be copies of _clip.
 _READ = {
     "_thread_events": {
         "window": "CAST(window_no AS INTEGER)", "thread_id": "CAST(thread_id AS INTEGER)", "event": "CAST(event_id AS {number})",
@@ -148,7 +148,8 @@ def host_edges(con: duckdb.DuckDBPyConnection) -> None:
     ).fetchall()
     (last,) = con.execute("SELECT coalesce(max(event_id), 0) FROM _clip").fetchall()[0]
     constants = {
-        "number": "INTEGER" if last < 1 << 30 else "BIGINT",  # half the memory; nodes are twice that
+        # INTEGER takes half the memory. Node ids are twice the event ids, so they fit too.
+        "number": "INTEGER" if last < 1 << 30 else "BIGINT",
         "waiting": _any_of(con, "SELECT name_pattern FROM waiting_frames"),
         "shown": _any_of(con, "SELECT name_pattern FROM waiting_frames WHERE is_shown"),
         "library": _any_of(con, "SELECT name_pattern FROM python_frames WHERE owner <> 'module'"),
@@ -162,7 +163,7 @@ def host_edges(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def _any_of(con: duckdb.DuckDBPyConnection, query: str) -> str:
-    """Return one pattern that matches whatever a pattern of a rule table matches, as SQL text."""
+    """Return the patterns that a query selects as one regular expression, in an SQL literal."""
     return quoted("|".join(f"({pattern})" for (pattern,) in con.execute(query).fetchall()))
 
 
@@ -173,7 +174,7 @@ def _sql(model: str) -> str:
 def _columns(
     con: duckdb.DuckDBPyConnection, model: str, these: dict[str, Any], *, many: bool = False
 ) -> dict[str, Any]:
-    """Return the columns of a model (`_READ`) for some windows, by name."""
+    """Return the columns of a model, as in `_READ`, for some windows, by array name."""
     columns = ", ".join(f'{expression.format(**these)} AS "{name}"' for name, expression in _READ[model].items())
     query = f"SELECT {columns} FROM (\n{_sql(model)}\n) WHERE window_no BETWEEN {these['first']} AND {these['last']}"
     if order := _ORDER.get(model):
@@ -209,7 +210,7 @@ def _tables(
     roles = Roles(*(rows.pop(name)[any_row] for name in ("process", "works", "autograd", "calls", "serves")))
     waits, owner_rank = _of_names(key >> 20, rows, _columns(con, "_thread_frames", these))
     of_rows = {name: rows[name] for name in ("event", "start", "duration", "is_operator")}
-    # In a list, so that host_nodes has the only reference and can free them.
+    # The list lets host_nodes hold the only reference, so that it can free the events.
     events = [HostEvents(thread=thread, **of_rows, waits=waits, shown=owner_rank)]
     del key, is_in_graph, is_left_out, rows, of_rows, thread, waits, owner_rank
     until = windows["until"][np.searchsorted(windows["window"], window)]
@@ -300,7 +301,7 @@ def _early(nodes: HostNodes, threads: Ints, early: dict[str, Any]) -> dict[str, 
 
 
 def _of_names(window: Ints, rows: dict[str, Any], frames: dict[str, Any]) -> tuple[Flags, Ints]:
-    """Return for each event whether it is named after a wait, and its rank as a displayed owner (0 for operators)."""
+    """Return whether each event is named after a wait, and each event's rank as a displayed owner (0 for operators)."""
     n = len(rows["event"])
     waits, owner_rank = np.zeros(n, dtype=bool), np.zeros(n, dtype=np.int8)
     not_operators = np.flatnonzero(~rows["is_operator"])
@@ -313,11 +314,11 @@ def _of_names(window: Ints, rows: dict[str, Any], frames: dict[str, Any]) -> tup
 
 
 def _kept(rows: dict[str, Any], windows: Ints, work_end: Ints) -> Flags:
-    """Return which events are in the graph (n,).
+    """Return which events (n,) are in the graph.
 
-    Excluded are the events of threads that only poll. A thread that launches no GPU work contributes no event that ends
-    after the window's end. The window's end is the later of the end of GPU work (`work_end`, -1 if there is none) and
-    the last end of an event of a thread that launches GPU work.
+    Events of threads that only poll are excluded. So are events that end after the window's end, on threads that launch
+    no GPU work. The window's end is the later of the end of GPU work (`work_end`, -1 if there is none) and the last end
+    of an event of a thread that launches GPU work.
     """
     window_index = np.searchsorted(windows, rows["window"]).astype(np.int32)
     # A window has a path only if it contains an operator or GPU work. Annotations alone are not enough.
@@ -334,8 +335,7 @@ def _kept(rows: dict[str, Any], windows: Ints, work_end: Ints) -> Flags:
 def _waited_for_by_none(
     nodes: HostNodes, handed_over: HandOffs, works: Flags, window: Ints, windows: dict[str, Any]
 ) -> Flags:
-    """Return which threads (t,) launch no GPU work and hand over to no thread that counts, so that nothing waits for
-    them.
+    """Return which threads (t,) do not count, because neither GPU work nor a counting thread depends on them.
 
     A thread counts if it launches GPU work or hands over to a thread that counts. In a window without GPU work and
     without a thread that launches any, all threads count.
@@ -351,7 +351,7 @@ def _waited_for_by_none(
 
 
 def _within_loops(rows: dict[str, Any], loops: dict[str, Any]) -> Flags:
-    """Return which events are calls of a loop that polls until GPU work has ended, except its last call (n,)."""
+    """Return which events (n,) are calls of a loop that polls until GPU work has ended, except its last call."""
     is_earlier = loops["event"] != loops["last"]
     keys = loops["window"][is_earlier] << 40 | loops["event"][is_earlier]
     if not len(keys):
@@ -360,9 +360,9 @@ def _within_loops(rows: dict[str, Any], loops: dict[str, Any]) -> Flags:
 
 
 def _frames_in_loops(nodes: HostNodes, threads: Ints, loops: dict[str, Any]) -> Flags:
-    """Return which nodes of annotations and Python functions are within such loops (m,).
+    """Return which nodes (m,) of annotations and Python functions are within polling loops.
 
-    The time of a loop while it waits has no owner.
+    The time that a loop waits has no owner.
     """
     is_last = loops["event"] == loops["last"]
     is_first = np.append(True, is_last[:-1])
@@ -382,7 +382,7 @@ def _frames_in_loops(nodes: HostNodes, threads: Ints, loops: dict[str, Any]) -> 
 def _all_hand_offs(nodes: HostNodes, window: Ints, roles: Roles, polled: Ints) -> HandOffs:
     """Return the hand-offs of all windows, as indices of nodes.
 
-    Hand-offs to the nodes `polled` are excluded, because these nodes waited for the GPU.
+    Hand-offs to the nodes `polled` are excluded, because those nodes waited for the GPU.
     """
     firsts = np.flatnonzero(~nodes.before)
     pasts = np.append(firsts[1:], len(nodes.node))
@@ -418,7 +418,7 @@ def _edges(nodes: HostNodes, window: Ints, handed_over: HandOffs, bound: Flags) 
     passed = nodes.at[handed_over.to] - nodes.at[handed_over.of]
     # The time from the other thread's stop to this thread's next node is this thread's own gap, unless it is short.
     short = (passed <= SHORT_NS) | nodes.waits[handed_over.to]
-    # Its owner is the event that spans it on this thread, else the event that spans the thread that handed over.
+    # The gap's owner is the event that spans it on this thread, else the event that spans the other thread's gap.
     gap_after = np.append(nodes.in_gap, False)[handed_over.of + 1]
     after = np.where(gap_after, np.append(nodes.owner, -1)[handed_over.of + 1], -1)
     spans = np.where(nodes.before[handed_over.to], nodes.owner[handed_over.to], -1)
@@ -437,7 +437,7 @@ def _edges(nodes: HostNodes, window: Ints, handed_over: HandOffs, bound: Flags) 
 
 
 def _begins(nodes: HostNodes, window: Ints) -> Ints:
-    """Return for each thread the first node of its window.
+    """Return the first node of each thread's window.
 
     Ordinals count from this node, so they do not depend on the other windows of the same call.
     """

@@ -11,7 +11,7 @@ from pipelines.critical_path.graph.stack_order import Flags, Ints, stacks
 
 
 class Columns:
-    """A dataclass of arrays of one length."""
+    """Base of dataclasses whose fields are arrays of equal length."""
 
     def __getitem__(self, chosen: Flags | Ints) -> Self:
         return type(self)(*(column[chosen] for column in vars(self).values()))
@@ -217,14 +217,14 @@ def _innermost(frame: list[int], is_end: list[bool], thread: list[int], rank: li
                 outer = owner[stack[-1]]
                 if rank[outer] > rank[current]:
                     owner[current] = outer
-            if not closed[current]:  # a frame of zero duration is closed already: its end came first
+            if not closed[current]:  # the end of a frame of zero duration precedes its start
                 stack.append(current)
         inner[i] = stack[-1] if stack else -1
     return inner, np.array(around, dtype=np.int64), np.array(owner, dtype=np.int64)
 
 
 def _merged(marks: dict[str, Ints], gaps: _FrameMarks) -> HostNodes:
-    """Return the nodes of operators and frames. `marks` are the columns of `_Marks`, which are removed from it."""
+    """Return the nodes of operators and frames. `marks` contains the columns of `_Marks`, and is emptied."""
     n = len(marks["node"])
     chosen = np.flatnonzero(gaps.is_node)
     # Columns are merged one by one, because a second copy of all columns would be the memory peak of a long window.
@@ -237,8 +237,8 @@ def _merged(marks: dict[str, Ints], gaps: _FrameMarks) -> HostNodes:
     nothing = np.zeros(len(gaps.node), dtype=np.int8)
     thread, node, at_ns = (both(marks.pop(name), getattr(gaps, name)) for name in ("thread", "node", "at"))
     n_open, around = both(marks.pop("n_open"), nothing), both(marks.pop("around"), nothing - 1)
-    # The innermost frame after an operator mark is that of the last frame mark before it. After a thread's last frame
-    # mark there is none.
+    # The innermost frame after an operator mark is the innermost frame of the last frame mark before it. No frame is
+    # open after a thread's last frame mark.
     last_frame_mark = np.searchsorted(gaps.place, np.arange(n, dtype=np.int32), side="right").astype(np.int32) - 1
     last = both(last_frame_mark, np.arange(len(gaps.node), dtype=np.int32))
     before = _follows(thread)
@@ -260,7 +260,7 @@ def _follows(thread: Ints) -> Flags:
 
 
 def _shifted(column: Ints) -> Ints:
-    """Return the column shifted by one: for each index the value before it, -1 for the first."""
+    """Return the column shifted by one, so that each index has the previous value, and the first has -1."""
     shifted = np.empty_like(column)
     shifted[:1], shifted[1:] = -1, column[:-1]
     return shifted

@@ -1,4 +1,4 @@
-"""The order of a thread's operators: serial, or by their data dependencies as an execution trace records them."""
+"""The order of a thread's operators: serial, or by the data dependencies that an execution trace records."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class NothingJoined(TracelakeError, LookupError):
 
 
 def serial() -> dict[str, Any]:
-    """Return an answer's `dependencies` for serial order: nothing is joined, so there is no share."""
+    """Return an answer's `dependencies` for serial order, which joins no execution trace."""
     return {"mode": "serial", "method": None, "joined": None, "operators": None, "share": None, "execution_trace": None}
 
 
 def describe_dependencies(
     con: duckdb.DuckDBPyConnection, request: WindowRequest, overrides: dict[tuple[str, str], str]
 ) -> dict[str, Any]:
-    """Return how operators depend on each other under these switches, and how much of the trace is joined.
+    """Return how operators depend on each other under these switches.
 
-    `share` is the joined share of the trace's operators (cpu_op), 0 to 1. Raises NothingJoined.
+    `share` is the part of the trace's operators (cpu_op) that joins the execution trace, 0 to 1. Raises NothingJoined.
     """
     if overrides.get((request.profile, SWITCH), "serial") == "serial":
         return serial()

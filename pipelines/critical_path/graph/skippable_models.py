@@ -1,4 +1,4 @@
-"""The models that a path does not need, by its switches and by what the trace does not contain. They are not computed."""
+"""Models that need not be computed for a path, because of its switches or because the trace has no input for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipelines.base.datafiles import rule_rows, threshold
 from pipelines.critical_path.graph.windows import WindowRequest
 from pipelines.models.sqltext import quoted, row
 
-# Read only in profiles with this switch.
+# Models that only profiles with this switch read.
 _SWITCHED = {
     "launch_delay_needs_queue": ("_queue",),
     "one_wait_per_kernel": ("_refused_windows",),
@@ -28,7 +28,7 @@ _EVENTS = ("_event_records", "_waits_for_events", "_event_waits")
 _OF_EVENTS = ("Stream Wait Event", "Event Sync")
 _ROLES = ("polls", "blocking", "only_waits", "wait", "record")
 CALL_SUFFIXES = tuple(row["suffix"] for row in rule_rows("call_suffixes"))
-"""Endings that a call's name may have, as in `_loaded_events`."""
+"""Suffixes that a call's name may have, as in `_loaded_events`."""
 _FULL_QUEUE, _SLOW_CALLS = threshold("full_queue_work"), threshold("full_queue_slow_launches")
 _SLOW_NS = threshold("slow_launch_ns")
 """`_queue_waits` has no rows unless the trace has `_FULL_QUEUE` events on the GPU and `_SLOW_CALLS` launches longer
@@ -39,7 +39,7 @@ than `_SLOW_NS`, ns.
 def unneeded(
     con: duckdb.DuckDBPyConnection, request: WindowRequest, overrides: Mapping[tuple[str, str], str]
 ) -> frozenset[str]:
-    """Return models that can stay without rows (`run_models`) without changing the path of this request."""
+    """Return the models that can stay empty (`run_models`) without changing the path of this request."""
     of_profile = {rule["switch"]: rule["value"] for rule in rule_rows("switches") if rule["profile"] == request.profile}
     value = of_profile | {
         switch: chosen for (profile, switch), chosen in overrides.items() if profile == request.profile
@@ -51,7 +51,7 @@ def unneeded(
     infers = value["infer_waits"] != "never"
     if not trace.events and not (infers and trace.unstated):
         model_names += _EVENTS
-    # The profile may drop the records with the last step, or because they have no stream.
+    # The profile may drop records because they belong to the last step or have no stream.
     sees_all = value["drop_last_step"] == "false" and value["side_by_stream_argument"] == "false"
     if not infers or (trace.records and sees_all and not trace.unstated and not trace.blocks):
         model_names.append("_inferred_waits")
@@ -65,13 +65,13 @@ def unneeded(
 
 
 class _Seen(NamedTuple):
-    """The presence in a trace of inputs that some models need."""
+    """Inputs of some models, and whether the trace contains them."""
 
     records: bool  # an event that `_loaded_events` treats as a recorded wait
     events: bool  # a recorded wait for an event
     polls: bool  # a call that polls whether GPU work has ended
     blocks: bool  # a call that waits for GPU work or for its own copy, without a recorded wait
-    unstated: bool  # a wait for an event whose row lacks its stream or a record in the trace, or a cuda_event row
+    unstated: bool  # a wait for an event without a stream or without its record in the trace, or a cuda_event row
     graphs: bool  # two GPU activities of one call
     n_work: int  # GPU work, and other events on streams
     n_slow: int  # slow calls that may have launched GPU work

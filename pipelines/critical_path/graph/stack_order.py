@@ -51,7 +51,7 @@ class Stacks:
 def stacks(thread: Ints, event: Ints, start: Ints, duration: Ints, pops: Flags) -> Stacks:
     """Return the marks of n events.
 
-    The arguments are (n,): number of the thread, position in the file, start and duration in ns, and `pops`. Where
+    The arguments are (n,): number of the thread, position in the file, start and duration in ns, and `pops`. If
     events cross instead of nesting, an end closes its own event or, with `pops`, the event on top of the stack.
     """
     n = len(thread)
@@ -85,7 +85,7 @@ def stacks(thread: Ints, event: Ints, start: Ints, duration: Ints, pops: Flags) 
 
 
 def _in_order(thread: Ints, event: Ints, start: Ints, duration: Ints) -> Ints:
-    """Return the marks in the order of threads and times: i is the start of event i, n + i its end.
+    """Return the marks sorted by thread and time. Mark i is the start of event i, and mark n + i is its end.
 
     At equal times the order is: ends (shorter first, then later in the file), starts (longer first, then earlier in the
     file), events of zero duration.
@@ -148,12 +148,12 @@ def stack_order(con: duckdb.DuckDBPyConnection) -> None:
         begins = np.flatnonzero(np.append(True, marks.thread[1:] != marks.thread[:-1]))
         ordinal -= np.repeat(begins, np.diff(np.append(begins, len(ordinal)))).astype(np.int32)
         last, n_open = _nodes(marks, is_operator)
-        # In parts, because all columns together take more memory than all of their inputs.
+        # Insert in parts, because all columns together take more memory than all their inputs.
         for first in range(0, len(marks.row), _PART):
             part = slice(first, first + _PART)
             row, change, parent, before = marks.row[part], marks.change[part], marks.parent[part], last[part]
             last_row, last_change = marks.row[before], marks.change[before]
-            # DuckDB reads the arrays by the name of this variable; an Arrow table would make it import pandas.
+            # DuckDB finds the arrays by the name of this variable. With an Arrow table, it would import pandas.
             rows = {
                 "thread_key": threads[marks.thread[part]],
                 "ordinal": ordinal[part],
@@ -179,8 +179,9 @@ def _at(start: Ints, duration: Ints, row: Ints, change: Ints) -> Ints:
 
 
 def _nodes(marks: Stacks, is_operator: Flags) -> tuple[Ints, Ints]:
-    """Return for each operator mark the previous one on its thread (-1 if there is none), and how many are open after
-    it.
+    """Return the previous operator mark of each operator mark's thread, and the number of open operators after it.
+
+    The previous mark is -1 if there is none. Other marks have -1 for both.
     """
     nodes = np.flatnonzero(is_operator[marks.row]).astype(np.int32)
     last, n_open = np.full((2, len(marks.row)), -1, dtype=np.int32)

@@ -1,7 +1,7 @@
 """A window's tables as a lake stores them, used instead of the models that would recompute them.
 
-A lake stores the windows of `usual_windows`, with the switches of profile `default`. Numbers that the models assign
-within one computation are assigned here as for a single request.
+A lake stores the windows of `usual_windows`, with the switches of profile `default`. The window gets the number 1,
+which the models assign to the only window of a computation.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ PATH_TABLES = (
     "critical_path_caveats",
     "critical_path_by_owner",
 )
-"""The tables from which the path of a stored window is answered."""
+"""The tables that contain the path of a stored window."""
 GRAPH_TABLES = ("critical_path_nodes", "critical_path_events")
-"""The additional tables from which its graph is saved."""
+"""The additional tables that are needed to save the graph of a stored window."""
 
 _NODE = "{end}_event_id * 2 + CASE WHEN {end}_is_start THEN 0 ELSE 1 END AS {end}_node_id"
 _ENDS = f"{_NODE.format(end='src')}, {_NODE.format(end='dst')}"
@@ -60,9 +60,10 @@ def use_stored(
 ) -> frozenset[str]:
     """Create views of the stored tables that equal the models' tables for this request, and return their names.
 
-    The stored tables are those of `show_trace`. The names are for `run_models(have=…)`. The views of a window show only
-    this window, under its name in the request. With `critical_path_edges` there is also `_edges`, and with the path
-    `_path_bounds`. The result is empty if a switch is set or nothing is stored. Call it for one request per connection.
+    `show_trace` attaches the stored tables. Pass the names to `run_models(have=…)`. The views of window tables show
+    only this window, under its name in the request. If `critical_path_edges` is stored, also creates `_edges`, and with
+    the path `_path_bounds`. The result is empty if a switch is set or no table is stored. Call it for one request per
+    connection.
     """
     stored = stored_tables(con)
     if not stored or request.profile != USUAL_PROFILE or overrides:
@@ -99,13 +100,13 @@ def use_stored(
 def used(con: duckdb.DuckDBPyConnection) -> frozenset[str]:
     """Return the stored tables that `use_stored` used.
 
-    They serve models that run after the path's models, with the same switches.
+    Models that run after the path's models, with the same switches, can read them.
     """
     return stored_tables(con) & stored_tables(con, "main")
 
 
 def _refuses_nothing() -> bool:
-    """Whether the profile of the stored windows never refuses a window, so that `_refused_windows` is empty."""
+    """Return whether the profile of the stored windows never refuses a window, so that `_refused_windows` is empty."""
     return (USUAL_PROFILE, "one_wait_per_kernel", "false") in {
         (row["profile"], row["switch"], row["value"]) for row in rule_rows("switches")
     }
@@ -114,8 +115,8 @@ def _refuses_nothing() -> bool:
 def _window(con: duckdb.DuckDBPyConnection, request: WindowRequest, has_windows: bool) -> str | None:
     """Return the lake's id for the window of a request, or None if the lake does not store it.
 
-    If the lake stores only other tables of the window (those that a capture's path reads), only the whole trace is
-    found, by its name.
+    If the lake stores only the window tables that a capture's path reads, only the whole trace can be found, by its
+    name.
     """
     if not has_windows:
         full = WindowRequest(request.trace_id)

@@ -1,4 +1,4 @@
-"""Overrides of a profile's switches for one question, checked against `sql/rules/path/switches.csv`."""
+"""Overrides of a profile's switches for one request, checked against `sql/rules/path/switches.csv`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pipelines.base.errors import WrongValue
 
 
 def switch_overrides(profile: str, settings: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """Return (switch, value) pairs as `request_windows` accepts them: (profile, switch) → value.
+    """Return values by (profile, switch), as `request_windows` accepts them, from (switch, value) pairs.
 
-    Raises ValueError that lists the switches, or the values that the switch accepts.
+    Raises WrongValue, which lists the switches or the values that the switch accepts.
     """
     takes = {row["switch"]: row["takes"] for row in rule_rows("switches")}
     overrides = {}

@@ -1,6 +1,4 @@
-"""The edges of all windows, read for many small windows at a time because a query costs more than a small window's
-path.
-"""
+"""The edges of all windows. One query reads many small windows, because it costs more than a small window's path."""
 
 from __future__ import annotations
 
@@ -43,10 +41,10 @@ def window_sizes(con: duckdb.DuckDBPyConnection) -> Iterator[tuple[list[int], in
 def read_windows(
     con: duckdb.DuckDBPyConnection, numbers: list[int], columns: Sequence[str]
 ) -> list[tuple[int, list[np.ndarray]]]:
-    """Return windows: each is its number and the columns of its edges in `_edges`, `edge_id` first, in order of
-    `edge_id`.
+    """Return the number of each window and the columns of its edges in `_edges`, sorted by `edge_id`.
 
-    The columns are BIGINT without NULL. The node ids of a long window are 32 bits wide if they fit.
+    `edge_id` is the first column. The columns are BIGINT without NULL. The node ids of a long window are 32 bits wide
+    if they fit.
     """
     columns = ["edge_id", *columns]
     first, *more = numbers

@@ -42,8 +42,8 @@ class WindowRequest:
 def parse_instance(text: str | None, annotation: str | None = None) -> tuple[int, int]:
     """Parse an instance: `None` is (0, 0), `"3"` is (3, 3), `"3:5"` is (3, 5), inclusive on both sides.
 
-    Raises ValueError that lists the valid forms, also if an instance is passed with an empty annotation. An annotation
-    of None is not checked.
+    Raises WrongValue for other forms, and for an instance with an empty annotation. If `annotation` is None, it is not
+    checked.
     """
     if text is None:
         return 0, 0

@@ -1,6 +1,4 @@
-"""The alternatives to a window's critical path as rows: how much shorter each is, and which kernels and operators
-differ.
-"""
+"""Alternatives to a window's critical path as rows, with the kernels and operators that differ."""
 
 from __future__ import annotations
 
@@ -19,8 +17,8 @@ def alternative_rows(con: duckdb.DuckDBPyConnection, trace_id: str, window_id: s
     """Return the k longest alternatives, longest first. Times are microseconds.
 
     `entered` are the events (event_id, name, duration_us) that are only on the alternative, `left` the events that are
-    only on the critical path. Each has its time on its path, and the largest comes first. Reads `_edges`,
-    `critical_path_windows` and `events`. Raises GraphHasCycle.
+    only on the critical path. An event's duration is its time on that path, and the largest comes first. Reads
+    `_edges`, `critical_path_windows` and `events`. Raises GraphHasCycle.
     """
     attributed = load_attributed(con, trace_id, window_id)
     paths = alternatives(attributed, k)

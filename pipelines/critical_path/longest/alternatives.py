@@ -1,8 +1,8 @@
-"""The longest paths after the critical one, each through other kernels or operators.
+"""The longest paths after the critical path, each through other kernels or operators.
 
 Two paths are the same alternative if the same events have time on them. Edges without an event or of weight 0 make no
-difference. So an alternative is a set of events, and its length is that of the longest path with this set. The critical
-path's set is excluded. A path leads from a source of the graph to a sink.
+difference. So an alternative is a set of events, and its length is the length of the longest path with this set. The
+critical path's set is excluded. A path leads from a source of the graph to a sink.
 
 From the end backward, every node keeps its longest continuations, one per set of events. Only edges with slack up to a
 limit take part, and the limit grows until all requested alternatives are within it. Runs of such edges without a choice
@@ -56,13 +56,13 @@ def alternatives(attributed: AttributedGraph, k: int) -> list[Alternative]:
     reached = reach(graph)
     critical = _events(attributed, graph.path())
     slack = np.sort(reached.slack)
-    # Beyond the largest slack of an edge, the remaining paths are shorter for several reasons at once.
+    # A path that is shorter by more than the largest slack combines several detours. The last limit includes all paths.
     limits = np.append(slack[np.flatnonzero(np.diff(slack, prepend=-1))], FAR // 4)
     width, index = k + 1, min(k, len(limits) - 1)
     while True:
         near = _Near(attributed, reached, int(limits[index]))
         ways, dropped = near.ways(width)
-        # One set more than requested, because the critical path's set is among them.
+        # Search one set more than requested, because the critical path's set is among them.
         result = [a for a in (_alternative(attributed, critical, near, way) for way in ways[: k + 1]) if a][:k]
         is_full = len(result) == k
         if is_full and (dropped is None or dropped <= result[-1].length_ns):
@@ -76,7 +76,7 @@ def alternatives(attributed: AttributedGraph, k: int) -> list[Alternative]:
 
 
 def _events(attributed: AttributedGraph, edges: Ints) -> npt.NDArray[np.bool_]:
-    """Return for each event id whether the event has time on a path."""
+    """Return whether each event has time on a path, by event id."""
     on_it = np.zeros(int(attributed.event.max()) + 1, dtype=bool)
     event = attributed.event[edges]
     on_it[event[(event >= 0) & (attributed.graph.weight[edges] != 0)]] = True
@@ -114,9 +114,9 @@ class _Near:
         self._name(attributed)
 
     def _name(self, attributed: AttributedGraph) -> None:
-        """Compute what each run adds to a set of events.
+        """Compute the contribution of each run to a set of events.
 
-        That is one number for the events that only this run has, and the events that other runs also have.
+        It consists of one number for the events that only this run has, and of the events that other runs also have.
         """
         run_of = np.repeat(np.arange(len(self._runs.first)), self._runs.size)
         edge, run = self._reach.chains.edges(self._chain), np.repeat(run_of, self._reach.chains.size[self._chain])
@@ -143,7 +143,7 @@ class _Near:
     def ways(self, width: int) -> tuple[list[Way], int | None]:
         """Return the longest paths through the graph, longest first, all with different sets, at most `width` per node.
 
-        Also returns the largest length of a path that this limit may have dropped, or None if it dropped none.
+        Also returns the largest length of a path that the limit may have dropped, or None if it dropped no path.
         """
         runs, generation = self._runs, np.array(self._place)
         order = np.lexsort((runs.src, -generation[runs.src]))
@@ -163,10 +163,10 @@ class _Near:
                     if other is None or other[0] < longer[0]:
                         longest[longer[1]] = longer
         dropped = self._keep(ways_from, node, longest, width, dropped)
-        return ways_from[node], dropped  # the node before all sources is last
+        return ways_from[node], dropped  # the loop ends with the node before all sources
 
     def _before(self, run: int, src: int, weight: int, way: Way) -> Way:
-        """Return a continuation with a run prepended."""
+        """Prepend a run of edges to the continuation `way`, and return the result."""
         length, number, again, following = way
         number ^= self._own[run]
         shared = self._shared.get(run)

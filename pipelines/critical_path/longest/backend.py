@@ -1,7 +1,8 @@
 """tracelake's networkx backend: `networkx.dag_longest_path` on a graph stored as arrays.
 
-networkx finds the backend by the entry points in pyproject.toml: `networkx.backends` here, `networkx.backend_info` in
-`backend_info.py`. It accepts graphs with integers as nodes and weights, as our tables contain, and declines all others.
+networkx finds the backend through two entry points in pyproject.toml. `networkx.backends` refers to this module, and
+`networkx.backend_info` to `backend_info.py`. The backend accepts graphs whose nodes and weights are integers, as in our
+tables, and declines all others.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _PARAMETERS = ("G", "weight", "default_weight", "topo_order")
 
 
 class BackendInterface:
-    """The functions that networkx dispatches here, with the arguments and results of networkx's own functions."""
+    """Functions that networkx dispatches to this backend. Arguments and results are those of networkx's functions."""
 
     @staticmethod
     def convert_from_nx(graph: nx.DiGraph, **_: Any) -> ArrayGraph:
@@ -36,9 +37,10 @@ class BackendInterface:
 
     @staticmethod
     def can_run(name: str, args: tuple, kwargs: dict) -> bool | str:
-        """Decline parallel edges, weights other than `weight` and a topological order passed by the caller.
+        """Return True, or the reason why the backend cannot compute the call.
 
-        The conversion detects and declines nodes and weights that are not integers.
+        Declines parallel edges, weights other than `weight` and a topological order passed by the caller. The
+        conversion declines nodes and weights that are not integers.
         """
         arguments: dict[str, Any] = {**dict(zip(_PARAMETERS, args, strict=False)), **kwargs}
         if arguments["G"].is_multigraph():
@@ -67,7 +69,7 @@ class BackendInterface:
         import networkx as nx
 
         edges = G.path()
-        if not len(edges):  # no edge takes time: a path of one node, if there is any
+        if not len(edges):  # no edge takes time, so the path is one node, if there is any
             return nx.dag_longest_path(G.to_networkx(), backend="networkx")[:1]
         return G.node_ids[np.append(G.src[edges[:1]], G.dst[edges])].tolist()
 

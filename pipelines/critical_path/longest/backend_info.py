@@ -1,6 +1,6 @@
-"""The answer to networkx's query for the backend's metadata.
+"""Metadata of the backend for networkx.
 
-networkx queries while it is being imported, so this module imports nothing.
+networkx calls `get_info` while networkx is being imported, so this module imports nothing.
 """
 
 from __future__ import annotations

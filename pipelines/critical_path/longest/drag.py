@@ -1,12 +1,12 @@
-"""Drag: how much shorter the longest path gets if an event takes no time. It is exact, and nearly all of it is in
-numpy.
+"""Drag: how much shorter the longest path gets if an event takes no time. Exact, and computed mostly in numpy.
 
-Let W be the time that the event has on the path. Without it the path itself is W shorter, so the drag is less than W
+Let W be the time that the event has on the path. Without it, the path itself is W shorter. So the drag is less than W
 only if another path takes over, and only a path that was less than W shorter can. For each chain of the path on which
-the event has time, `bypass` returns how much shorter the longest path without that chain is. If none is below W, the
-drag is W. If one is below W, that path is the only rival. It avoids this chain's share of W and loses the bypass. Every
-other event (few in a real trace) is measured by another sweep over the chains near the path, from the event's first
-edge to its last. Paths that are shorter by at least the event's time are not rivals.
+the event has time, `bypass` returns how much shorter the longest path without that chain is. If all bypasses are at
+least W, the drag is W. If one bypass is below W, that path is the only rival. The rival is shorter by the bypass, and
+by the event's time on the path's other chains (W minus this chain's share). The drag is at most this sum. Every other
+event (few in a real trace) is measured by another sweep over the chains near the path, from the event's first edge to
+its last. Paths that are shorter by at least the event's time are not rivals.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def drags(reach: Reach, edge: Ints, event: Ints, weight: Ints, n_events: int) ->
     negative = np.bincount(event[weight < 0], minlength=n_events) > 0
     on_path_ns = np.zeros(n_events, dtype=np.int64)  # W
     np.add.at(on_path_ns, shares.event[path_index >= 0], shares.weight[path_index >= 0])
-    # Removing an event's negative edges lengthens a path, so paths that were shorter by that much more are rivals too.
+    # Removing an event's negative edges lengthens a path. So a rival may be shorter by their sum in addition.
     limit = on_path_ns.copy()
     np.subtract.at(limit, event[weight < 0], weight[weight < 0])
     matters = (reach.slack[shares.chain] < limit[shares.event]) & (shares.weight != 0)
@@ -80,7 +80,7 @@ def _shares(reach: Reach, edge: Ints, event: Ints, weight: Ints) -> Shares:
 
 
 def _swept(reach: Reach, shares: Shares, events: Ints, limit: Ints, matters: np.ndarray) -> Ints:
-    """Return the drags of some events, each by a sweep over the chains near the path between the event's own chains.
+    """Return the drags of some events, each from a sweep over the chains near the path between the event's own chains.
 
     The sweeps of many events are combined into one sweep over a graph of disjoint parts.
     """
@@ -113,7 +113,7 @@ def _lengths(
 ) -> Ints:
     """Return the length of the longest path across each part, with these weights of the part's chains, ns.
 
-    Up to a part, all distances to nodes stay valid. From its end on, all distances from nodes stay valid.
+    Distances to nodes before a part, and from nodes after it, stay valid.
     """
     part, k = np.repeat(np.arange(len(ends)), [len(these) for these in chains]), len(position)
     these, weight = np.concatenate(chains), np.concatenate(weights)
@@ -129,11 +129,11 @@ def _lengths(
 
 
 def _by_time(reach: Reach) -> Ints:
-    """Return a position of every node that grows along every chain, as generations do.
+    """Return a position of every node (k,) that increases along every chain, as generations do.
 
-    Threads and streams have different numbers of nodes in the same time, so one event may span most generations of a
-    long trace. Where no weight is negative, the longest way to a node grows along every chain, too, and approximates
-    its time.
+    Generations are a poor measure of time. Threads and streams have different numbers of nodes in the same time, so one
+    event may span most generations of a long trace. If no weight is negative, the longest distance to a node also
+    increases along every chain, and approximates the node's time.
     """
     if (reach.chains.weight < 0).any():
         return reach.place

@@ -1,8 +1,8 @@
-"""The length of the longest path through every edge of a graph: the basis of slack, drag and alternatives.
+"""The length of the longest path through every edge of a graph, the basis of slack, drag and alternatives.
 
-The graph gets one node before all its sources and one after all its sinks, so a path leads from one to the other, and
-every path crosses the boundary between two generations on exactly one edge. A path may start or end inside the graph
-only where an edge has a negative weight; anywhere else extending it makes it no shorter.
+The graph gets one node before all its sources and one node after all its sinks. Every path leads from the first to the
+second node, and crosses the boundary between two generations on exactly one edge. A longest path may start or end
+inside the graph only at an edge of negative weight. Anywhere else, extending the path does not make it shorter.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def reach(graph: ArrayGraph) -> Reach:
 
 
 def _closed(graph: ArrayGraph) -> ArrayGraph:
-    """Return the graph with node n before all its sources and n + 1 after all its sinks, joined by edges of weight 0."""
+    """Return the graph with node n before all sources and node n + 1 after all sinks, linked by edges of weight 0."""
     n, backwards = len(graph), graph.weight < 0
     begins = np.bincount(graph.dst, minlength=n) == 0
     ends = np.bincount(graph.src, minlength=n) == 0
@@ -75,11 +75,11 @@ def _closed(graph: ArrayGraph) -> ArrayGraph:
 
 
 def bypass(reach: Reach) -> Ints:
-    """Return for each chain of the path how much shorter the longest path without that chain is, ns.
+    """Return how much shorter the longest path without each chain of the path is, ns.
 
     The value is FAR if there is no such path. A path without the chain crosses the generation after the chain's start
-    on another edge, and no path crosses it twice. So the result is the smallest slack among the edges over that
-    generation, a minimum over intervals.
+    on another edge, and no path crosses it twice. So the result is the smallest slack among the other chains that cross
+    that generation, a minimum over intervals.
     """
     chains, place, on_path = reach.chains, reach.place, np.zeros(len(reach.slack), dtype=bool)
     on_path[reach.path] = True
@@ -92,7 +92,7 @@ def bypass(reach: Reach) -> Ints:
 
 
 def _least_over(first: Ints, past: Ints, value: Ints, n: int) -> Ints:
-    """Return for each of n positions the smallest value of the intervals [first, past) over it.
+    """Return the smallest value of the intervals [first, past) that contain each of n positions.
 
     An interval is the union of two blocks of the largest power of two that fits. A block passes its smallest value to
     its two halves.
@@ -101,7 +101,7 @@ def _least_over(first: Ints, past: Ints, value: Ints, n: int) -> Ints:
     smallest = np.full(n, FAR)
     for k in range(int(level.max(initial=-1)), -1, -1):
         half = 1 << k
-        halves = smallest.copy()  # blocks of twice the size, by where they begin, become their first halves
+        halves = smallest.copy()  # each block of twice the size becomes its first half, which starts where it starts
         halves[half:] = np.minimum(halves[half:], smallest[:-half])
         smallest = halves
         these = np.flatnonzero(level == k)

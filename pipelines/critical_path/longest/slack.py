@@ -1,15 +1,17 @@
 """Slack and drag of every event of a window, and the table `event_slack`.
 
-The edges of an event are those attributed to it. They are its self time and, for GPU work, also the time until the next
-GPU activity started on its stream before it ended. Without a covering path, they also include the gap until the next
-activity (as in HTA 2.8.6). Their weights are those used on the path, and the length is the path's.
+The edges of an event are the edges attributed to it. They are its self time and, for GPU work, also the time until the
+next GPU activity started on its stream before it ended. Without a covering path, they also include the gap until the
+next activity (as in HTA 2.8.6). Edges have the weights that the path uses, and the length is the path's.
 
-- Slack: the event may get longer by this without changing the path's length, however the time is spread over its edges.
-  It is the minimum, over its edges, of how much shorter the longest path through the edge is than the longest path. One
-  nanosecond more on the edge with that minimum makes the path one longer. On the path it is 0.
-- Drag: with all edges of the event at weight 0 the path is shorter by this. It is never more than the event's time on
-  the path, less if another path takes over, and 0 off the path. Setting an edge of negative weight to 0 (profile hta; a
-  trace's clock that goes back by less than a microsecond) lengthens a path, so there a drag may be negative.
+- Slack: the event may get longer by this time without changing the path's length, however the time is distributed over
+  its edges. For each edge, take how much shorter the longest path through the edge is than the longest path. The slack
+  is the minimum over the event's edges. One more nanosecond on the edge with the minimum makes the path longer by one.
+  On the path, the slack is 0.
+- Drag: if all edges of the event have weight 0, the path is shorter by this time. It is never more than the event's
+  time on the path, less if another path takes over, and 0 off the path. An edge may have a negative weight (profile
+  hta, or a trace whose clock goes back by less than a microsecond). Setting it to 0 lengthens a path, so the drag may
+  be negative.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ class AttributedGraph:
 
 @dataclass(frozen=True)
 class EventSlack:
-    """The events that have edges, ascending, with slack, drag and the summed weight of their edges, ns."""
+    """Slack, drag and summed edge weight (ns) of the events that have edges, in order of event_id."""
 
     event_id: Ints
     slack_ns: Ints
@@ -139,10 +141,10 @@ def event_slacks(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def _rows(number: int, graph: ArrayGraph, slack: EventSlack) -> tuple[dict[str, Ints], dict[str, Ints]]:
-    """Return the events of a window, and the measurements of those that have edges, each with the window's number."""
+    """Return the events of a window, and the measurements of the events with edges, both with the window's number."""
     # HTA attributes some edges to an event without nodes: the annotation around an operator.
     present = np.concatenate((graph.node_ids // 2, slack.event_id))
-    event = np.flatnonzero(np.bincount(present) > 0)  # np.unique and np.union1d take ten times as long
+    event = np.flatnonzero(np.bincount(present) > 0)  # ten times as fast as np.unique and np.union1d
     measured = {name: getattr(slack, name) for name in ("event_id", "slack_ns", "drag_ns", "own_ns")}
     return (
         {"window_no": np.full(len(event), number), "event_id": event},

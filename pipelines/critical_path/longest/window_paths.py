@@ -1,4 +1,4 @@
-"""Critical paths from edge tables: the longest path of each window, written into a table.
+"""Critical paths from edge tables: the longest path of each window, as a table.
 
 Dagster's asset and notebooks call `networkx.dag_longest_path`, which dispatches to `ArrayGraph`. Commands call the
 class directly, because importing networkx takes longer than most paths.
@@ -55,10 +55,7 @@ def longest_paths(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def _graph_of(columns: list[np.ndarray], profile: str) -> tuple[Ints, ArrayGraph]:
-    """Return the edge ids and the graph, and remove the arrays from the list.
-
-    A long trace does not fit in memory twice.
-    """
+    """Return the edge ids and the graph, and empty the list, because a long trace does not fit in memory twice."""
     edge_id, src, dst, weight = columns
     columns.clear()
     return edge_id, ArrayGraph.from_edges(src, dst, weight, profile)
@@ -75,7 +72,7 @@ def _path_of(columns: list[np.ndarray], profile: str) -> Ints:
 def _imported_networkx() -> ModuleType | None:
     """Return networkx if the program has imported it and it knows the backend, else None.
 
-    `assets/` and `faces/notebook/` import it. It knows the backend if tracelake is installed.
+    `assets/` and `faces/notebook/` import networkx. networkx knows the backend if tracelake is installed.
     """
     if "networkx" not in sys.modules:
         return None
@@ -102,7 +99,7 @@ def _insert_long(con: duckdb.DuckDBPyConnection, number: int, profile: str) -> N
 
 
 def _insert(con: duckdb.DuckDBPyConnection, window: Ints, seq: Ints, edge_id: Ints) -> None:
-    # DuckDB reads the arrays by the name of this variable; an Arrow table would make it import pandas.
+    # DuckDB finds the arrays by the name of this variable. With an Arrow table, it would import pandas.
     rows = {"window_no": window, "seq": seq, "edge_id": edge_id}
     con.execute("INSERT INTO _longest_path SELECT window_no, seq, edge_id FROM rows")
     del rows

@@ -20,10 +20,10 @@ from pipelines.critical_path.whatif.window import Window
 
 @dataclass(frozen=True)
 class Weights:
-    """The weight of each edge (m,), ns.
+    """The weights of the edges (m,), ns.
 
-    `path` are the weights that the longest path counts, `summary` those that its summary counts. `ahead_ns` is the
-    duration of the work done concurrently with the window, and a lower bound on the window's length.
+    `path` are the weights for the longest path, and `summary` the weights for its summary. `ahead_ns` is the duration
+    of the work done concurrently with the window, and a lower bound on the window's length.
     """
 
     path: npt.NDArray[np.int64]
@@ -80,9 +80,7 @@ class Path:
 
     @property
     def summary(self) -> dict[str, float | None]:
-        """Return the percentage of the path's time by what bounds it, largest first, as in table
-        `critical_path_summary`.
-        """
+        """Return the percentage of the path's time by bound, largest first, as in table `critical_path_summary`."""
         bound, time = self.window.bound[self.edges], self.weights.summary[self.edges]
         sums = np.bincount(bound, time, minlength=len(self.window.bounds)).tolist()
         rows = sorted((-sums[i], self.window.bounds[i]) for i in np.unique(bound))
@@ -91,7 +89,7 @@ class Path:
 
     @cached_property
     def touched(self) -> npt.NDArray[np.bool_]:
-        """Return for each event whether the path contains its start, its end, or its self time (k,).
+        """Return whether the path contains the start, the end, or the self time of each event (k,).
 
         The time of an operator between two of its calls may be on a path that contains neither of its ends.
         """
@@ -103,7 +101,7 @@ class Path:
 
     @cached_property
     def time_of(self) -> Ints:
-        """Return for each event the time on the path that is attributed to it, ns (k,)."""
+        """Return the time on the path that is attributed to each event, ns (k,)."""
         owner = self.window.owner[self.edges]
         is_owned, n = owner >= 0, len(self.window.events.event_id)
         return np.bincount(owner[is_owned], self.weights.path[self.edges][is_owned], minlength=n).astype(np.int64)
@@ -115,9 +113,9 @@ class Path:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The answer for a scenario.
+    """The answer for a scenario: the path before and after the change.
 
-    Events that entered or left have the time (us) that they have on the path that contains them.
+    The time (us) of an event that entered or left the path is its time on the path that contains it.
     """
 
     scenario: Scenario
@@ -138,7 +136,7 @@ class Comparison:
     def caveats(self) -> list[dict[str, Any]]:
         """Return the caveats about the gain.
 
-        They are waits that are missing from the trace, gains in gaps in which events may be missing, and changed GPU
+        Caveats are waits that are missing from the trace, gains in gaps in which events may be missing, and changed GPU
         work in a window whose streams overlap.
         """
         window, before, after = self.before.window, self.before.weights.path, self.after.weights.path

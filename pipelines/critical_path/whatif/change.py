@@ -19,7 +19,7 @@ class Selection:
     """The edges, GPU work and waits that a target selects.
 
     `share` is how much of each edge is selected (m,), 0 to 1. `work` is the selected GPU work (k,), `waits` the
-    selected waits of the host (m,). None means nothing of that kind.
+    selected waits of the host (m,). None selects nothing of that kind.
 
     A factor scales the selected share of edges and the time of GPU work. Removing GPU work also removes the delays
     before it and the host's own waits for it. Waits can only be removed.
@@ -29,7 +29,7 @@ class Selection:
     work: Flags | None = None
     waits: Flags | None = None
     is_known: bool = False
-    """Whether the target exists, even if nothing of it can be removed."""
+    """Whether the target exists, even if no part of it can be removed."""
 
     def __bool__(self) -> bool:
         return self.is_known or any(
@@ -38,7 +38,7 @@ class Selection:
 
 
 def union(parts: Sequence[Selection]) -> Selection:
-    """Return everything that any of the parts selects, each edge, activity and wait once."""
+    """Return the union of the selections. An edge that several of them select gets its largest share."""
     shares, works, waits = (
         [part for part in column if part is not None] for column in zip(*map(_parts, parts), strict=True)
     )
@@ -61,10 +61,11 @@ def inclusive(timeline: Timeline, stretches: Stretches) -> Selection:
 
 @dataclass
 class Change:
-    """The change of each edge (m,): the factor of its weight, and whether it is removed so that nothing waits for its
-    source.
+    """The change of each edge (m,).
 
-    `ahead_ns` is the duration of the work done concurrently with the window, and a lower bound on the window's length.
+    `factor` multiplies the edge's weight. `gone` is whether the edge is removed, so that its destination does not wait
+    for its source. `ahead_ns` is the duration of the work done concurrently with the window, and a lower bound on the
+    window's length.
     """
 
     timeline: Timeline
@@ -90,11 +91,11 @@ class Change:
         self.factor *= 1 - share * (1 - factor)
 
     def do_ahead(self, selections: Sequence[Selection], graph: ArrayGraph) -> None:
-        """Take selections, as they are after the changes so far, out of the window, to be done concurrently with it.
+        """Remove selections, as changed so far, from the window, because they are done concurrently with it.
 
-        Each takes as long as the window without everything else: work of several streams or threads runs concurrently,
-        and so do the selections. But the GPU work of all of them together also takes that long, because work of one
-        stream stays one after another.
+        A selection takes as long as a window that contains only the selection, because streams and threads run
+        concurrently. Selections also run concurrently with each other. But their GPU work takes at least as long as a
+        window that contains only that GPU work, because a stream runs one activity after another.
         """
         line, together = self.timeline, np.zeros(len(self.factor))
         for selection in selections:
@@ -108,7 +109,7 @@ class Change:
             self.apply(selection, 0)
 
     def _timed(self, selection: Selection) -> Floats:
-        """Return the share of each edge that a selection does ahead (m,): no waits of the host."""
+        """Return the share of each edge (m,) that is done ahead. Waits of the host are excluded."""
         line = self.timeline
         share = np.zeros(len(self.factor)) if selection.share is None else selection.share * ~line.is_host_wait
         if selection.work is not None:
@@ -116,12 +117,12 @@ class Change:
         return share
 
     def _alone_ns(self, share: Floats, graph: ArrayGraph) -> int:
-        """Return the length of the window with nothing but these shares of its edges, ns."""
+        """Return the length of a window that contains only these shares of the edges, ns."""
         alone = np.rint(graph.weight * share * self.factor).astype(np.int64)
         return int(graph.forward(alone).max(initial=0))
 
     def of(self, weight: Ints, dst: Ints) -> npt.NDArray[np.int64]:
-        """Return the changed weights (m,), integer ns. `dst` are the nodes that the edges lead to.
+        """Return the changed weights (m,), integer ns. `dst` are the destination nodes of the edges.
 
         Raises ScenarioError.
         """
@@ -129,18 +130,18 @@ class Change:
 
 
 def changed(weight: Ints, dst: Ints, factor: Floats, gone: Flags) -> npt.NDArray[np.int64]:
-    """Return weights (m,) times factors, integer ns. Removed edges weigh so little that no path contains them.
+    """Return weights (m,) times factors, integer ns. A removed edge weighs so little that no path contains it.
 
-    At least one edge into each node stays, because a node without one would start with the window. Raises ScenarioError
-    if the times overflow.
+    A node keeps its edges if all edges into it are removed, because it would otherwise start with the window. Raises
+    ScenarioError if the times overflow.
     """
     scaled = weight * factor
     if np.abs(scaled).sum() >= 2**62:
         raise ScenarioError("the factors are so large that times overflow 64 bits")
-    # In place, because a capture has millions of edges.
+    # Round in place, because a capture has millions of edges.
     result = np.rint(scaled, out=scaled).astype(np.int64)
     del scaled
-    # Unscaled weights keep all digits, which a double may not represent.
+    # Unscaled weights are copied, because a double may not represent all their digits.
     np.copyto(result, weight, where=factor == 1)
     if gone.any():
         stays = np.bincount(dst[~gone], minlength=int(dst.max()) + 1)

@@ -1,4 +1,4 @@
-"""Perfect overlap: communication runs concurrently with computation wherever there is computation."""
+"""Perfect overlap: communication is hidden as far as there is computation to hide it."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from pipelines.critical_path.whatif.window import Window
 
 
 def counting_as(name: str) -> list[str]:
-    """Return a class of kernels and the classes whose time counts as that of this class."""
+    """Return a kernel class and the other classes that count as this class."""
     return [name, *(row["class"] for row in rule_rows("class_kinds") if row["counts_as"] == name)]
 
 
 def hidden_communication(window: Window, changed: Floats, takes: Ints | None = None) -> Floats:
     """Return a factor for each edge (m,): the share of communication that computation cannot hide.
 
-    `changed` is the factor of each edge's time by the other changes (m,). `takes` is the part of each event's duration
-    that counts, at its end, ns (k,). None means the whole duration. On each device, P is the time in which at least one
-    COMPUTATION kernel of the graph runs after these changes, and C is the same for COMMUNICATION. Computation can hide
-    no more than its own time. So the share min(1, P / C) of every communication kernel's own time is hidden, and its
-    edge is multiplied by 1 - min(1, P / C). The factor is 0 if there is at least as much computation as communication.
+    `changed` (m,) is the factor of each edge's time from the other changes. `takes` (k,) is the part at the end of each
+    event that counts, ns. None counts whole durations. On each device, P is the time in which at least one COMPUTATION
+    kernel of the graph runs after these changes, and C is the same for COMMUNICATION. Computation can hide no more than
+    its own time. So the share min(1, P / C) of every communication kernel's own time is hidden, and its edge is
+    multiplied by 1 - min(1, P / C). The factor is 0 if there is at least as much computation as communication.
 
     The order stays, so a kernel that waits for a collective still waits for it. Launch delays and gaps between kernels
-    stay, too. Whether a schedule with that much overlap exists is not checked. The result is a lower bound on the path,
-    the most that bucketing and pipelining could achieve.
+    stay, too. The function does not check whether a schedule with that much overlap exists. So the resulting path is a
+    lower bound, the best that bucketing and pipelining could achieve.
     """
     events = window.events
     computing = counting_as("COMPUTATION")

@@ -1,6 +1,4 @@
-"""The operator, module and layer that the GPU work of a window belongs to, read only for scenarios that name one of
-them.
-"""
+"""Owners of a trace's GPU work (operator, module, layer), read only for scenarios that name an owner."""
 
 from __future__ import annotations
 
@@ -30,8 +28,8 @@ class Owners:
     """The GPU work of each operator, module and layer.
 
     `ids` are the event ids of GPU work by kind and name, ascending. A module includes the work of the modules in it.
-    `unknown_percent` is by kind the share of the trace's GPU time that no target of the kind can select, because it ran
-    in graph replays whose capture the trace does not show.
+    `unknown_percent` is, by kind, the share of the trace's GPU time that no target of the kind can select, because it
+    ran in graph replays whose capture is unknown.
     """
 
     ids: dict[str, dict[str, Ints]]
@@ -57,5 +55,5 @@ def owners_of(con: duckdb.DuckDBPyConnection, catalog: Catalog, trace_id: str) -
     percents = ", ".join(f"coalesce({kind}_percent, 0)" for kind in KINDS)
     rows = con.execute(
         f"SELECT {percents} FROM _unselected_work {where}"
-    ).fetchall()  # none in a trace without GPU work
+    ).fetchall()  # no row in a trace without GPU work
     return Owners(ids, dict(zip(KINDS, rows[0] if rows else (0.0,) * len(KINDS), strict=True)))

@@ -41,16 +41,16 @@ GROUPS = {"host_gap": _GAPS, "host": ("class:CPU", *_GAPS)}
 
 
 class ScenarioError(TracelakeError, ValueError):
-    """A scenario that cannot be read. The message contains the location and the valid values."""
+    """A scenario is invalid. The message contains the location and the valid values."""
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """Edge weights to change. Each is multiplied by the factors of all targets that select it.
+    """Changes of edge weights. Each weight is multiplied by the factors of all targets that select its edge.
 
     `scale` contains (target, factor) pairs. Removing a target scales it by 0. `ahead` contains targets that are done
     concurrently with the rest. The window takes as long as without them, or as long as they take, whichever is longer.
-    `perfect_overlap` is described in `overlap.py`.
+    `overlap.py` describes `perfect_overlap`.
     """
 
     scale: tuple[tuple[str, float], ...] = ()

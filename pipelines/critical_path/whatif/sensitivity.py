@@ -1,4 +1,4 @@
-"""How much shorter a window gets if a kernel, an operator, a gap or a wait takes less time."""
+"""Sensitivity: how much shorter a window gets if a kernel, an operator, a gap or a wait takes less time."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.critical_path.whatif.window import EARLIER_WORK, Window
 
 CUTS = (10, 50, 100)
-"""The percentages by which the time of each family is reduced."""
+"""Percentages by which the time of each family is reduced."""
 GAP = "GAP"
 """The class of delays, gaps and waits, named by the type of their edges."""
 ONLY_WAITS = frozenset(
     row["name"] + suffix for row in rule_rows("call_roles") if row["role"] == "only_waits" for suffix in CALL_SUFFIXES
 )
-"""Calls that only wait for the GPU. They end when its work ends, so they cannot be made faster."""
+"""Calls that only wait for the GPU. They end when GPU work ends, so they cannot be made faster."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def rank_families(window: Window, *, with_cpu: bool = False) -> list[Family]:
 def _families(window: Window) -> tuple[list[tuple[str, str]], Ints]:
     """Return class and name of each family, and for each edge the index of its family.
 
-    The index is `len(families)` for edges that only order.
+    The index is `len(families)` for edges that only order nodes.
     """
     of_events, events, n_edges = window.events.families, window.events, len(window.kind)
     threads = [(HOST, name) for name in window.thread_names]
@@ -120,7 +120,7 @@ def _counts(window: Window, family: Ints, n: int) -> Ints:
 
 
 def _selection(window: Window, i: int, kernel_class: str, family: Ints) -> Selection:
-    """Return what a scenario for the family selects: GPU work, or the edges of other families."""
+    """Return the selection of a scenario for the family: its GPU work, or for host time, gaps and waits its edges."""
     if kernel_class in (CPU, HOST, GAP):
         return Selection((family == i).astype(float))
     return Selection(work=window.events.family == i)

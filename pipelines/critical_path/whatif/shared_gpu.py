@@ -1,4 +1,4 @@
-"""Caveat about streams that overlap: their work shares the GPU, so the graph cannot retime it exactly."""
+"""Caveat about streams that overlap. Their work shares the GPU, so the graph cannot retime it exactly."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def changes_work(window: Window, changed: Flags) -> bool:
 
 
 def overlap_text(overlap: str, where: str) -> str:
-    """Return the text of the caveat. `overlap`: how long streams overlap. `where`: of which windows."""
+    """Return the text of the caveat. `overlap` is the time in which streams overlap, and `where` names the windows."""
     return f"GPU work of several streams overlaps for {overlap} ({where}): {_SHARED}"
 
 

@@ -81,7 +81,7 @@ _OF_HTA = {text.removeprefix(_HTA_PREFIX).upper(): name for name, text in HTA_TY
 
 
 class NothingMatches(TracelakeError, LookupError):
-    """A target that selects no edge of the window. The message lists the existing targets."""
+    """A target selects no edge of the window. The message lists the existing targets."""
 
 
 def owner_kinds(scenario: Scenario) -> list[str]:
@@ -95,7 +95,7 @@ def owner_kinds(scenario: Scenario) -> list[str]:
 
 
 def names_causes(scenario: Scenario) -> bool:
-    """Whether the scenario's targets name causes, including `rank:2:cause:optimizer`.
+    """Return whether the scenario's targets name causes, including `rank:2:cause:optimizer`.
 
     If so, the window needs its causes.
     """
@@ -128,7 +128,7 @@ class _Targets:
         return union(parts)
 
     def _near(self, target: str) -> str:
-        """Return a question with similar names, as the end of a message.
+        """Return a question with similar names for the end of a message.
 
         The text is empty if the target does not name events, or if no name is similar.
         """
@@ -191,9 +191,7 @@ class _Targets:
         return self.window.events.of_families(lambda _, name: bool(pattern.fullmatch(name)))
 
     def _inclusive(self, glob: str) -> Selection:
-        """Select everything inside operators, calls, annotations and functions by name, and the host time of threads by
-        name.
-        """
+        """Select everything inside host events by name, and the unowned host time of threads by name."""
         selection = inclusive(self.line, self._stretches(glob))
         return union([selection, Selection(self._of_threads(glob).astype(float))])
 
@@ -211,8 +209,10 @@ class _Targets:
         return Selection(waits=self.line.waits(self._stretches(glob)))
 
     def _self(self, chosen: Flags, glob: str = "") -> Selection:
-        """Select the self time of operators and calls, and the host time of annotations and functions outside
-        operators.
+        """Select the self time of the chosen operators and calls.
+
+        For annotations and functions, select the host time outside operators. `glob` also selects the unowned host time
+        of threads by name.
         """
         w = self.window
         is_selected = np.append(chosen & ~self.line.is_work, False)[
@@ -232,7 +232,7 @@ class _Targets:
         return self.window.causes
 
     def _of_threads(self, glob: str) -> Flags:
-        """Return which edges are host time, without an owner, of threads by name (m,)."""
+        """Return which edges (m,) are unowned host time of threads by name."""
         pattern = glob_pattern(glob)
         threads = np.array([bool(pattern.fullmatch(name)) for name in self.window.thread_names], dtype=bool)
         return np.append(threads, False)[self.window.gap_thread]
@@ -250,7 +250,7 @@ class _Targets:
 
 
 def by_name(name: str) -> str:
-    """Return the target that selects events by a name: the name itself, unless that is another target."""
+    """Return the target that selects events by a name: the name itself, unless it is also another target."""
     is_other = name in SHORT or name in GROUPS or name == _EAGER
     return f"name:{name}" if is_other or _prefix(name) != ("name", name) else name
 

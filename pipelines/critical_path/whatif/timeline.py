@@ -1,8 +1,7 @@
-"""A window's graph as times: the edges inside an interval of a host thread, the work launched there, and the waits
-there.
+"""A window's graph as times: the edges, launches and waits inside intervals of host threads.
 
-It is built from the arrays of a `Window` or of `_cause_rows`. So a printed command and the number next to it come from
-the same code.
+A timeline is built from the arrays of a `Window` or of `_cause_rows`. So a printed command and the number next to it
+come from the same code.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ Flags = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
 _HELPING = 4
-"""Maximum number of threads in a row that work for each other: the autograd engine's for the caller's, one device's for
-another's.
+"""Maximum length of a chain of threads in which each thread works for the previous thread. For example, an autograd
+thread works for the caller, and another device's autograd thread for the first autograd thread.
 """
 
 
@@ -61,11 +60,11 @@ class Stretches:
         return self.thread, self.start, self.end
 
     def covered(self, thread: Ints, start: Ints, end: Ints) -> Ints:
-        """Return how much of each interval of a thread is inside, ns (m,)."""
+        """Return how much of each passed interval (m,) is inside the intervals of its thread, ns."""
         return self._until(thread, end) - self._until(thread, start)
 
     def holds(self, thread: Ints, start: Ints, end: Ints) -> Flags:
-        """Return which intervals of threads are entirely inside, both ends included (m,)."""
+        """Return whether a single interval of its thread contains each passed interval (m,), ends included."""
         index = self.last_before(thread, start)
         clamped = np.maximum(index, 0)
         return (
@@ -89,10 +88,9 @@ class Stretches:
         return np.where(numbers[number] == thread, index, -1)
 
     def _until(self, thread: Ints, times: Ints) -> Ints:
-        """Return the covered time before each time, ns.
+        """Return the time of the intervals before each time, ns.
 
-        It is the covered time on the thread, plus an offset for other threads that is the same for all times of the
-        thread.
+        It includes an offset for other threads, which is the same for all times of a thread.
         """
         if not len(self.thread):
             return np.zeros(len(times), dtype=np.int64)
@@ -111,8 +109,8 @@ class Timeline:
 
     `src`, `dst` and `owner` are indices of events. `owner` is -1 if there is none. `src_at`, `dst_at` are the times of
     an edge's ends. `to_start` marks edges that lead to an event's start. `is_own` marks edges that are their owner's
-    self time, `is_launch` edges from a call to the work that it launched, `is_wait` waits for work of another stream,
-    `is_earlier` waits for work from before the window.
+    self time. `is_launch` marks edges from a call to the work that it launched. `is_wait` marks waits for work of
+    another stream. `is_earlier` marks waits for work from before the window.
 
     `at`, `end` are the times of an event, and `thread` is its thread, -1 on the GPU. `is_call` marks runtime and driver
     calls. `recorded_launch` is the call that launched GPU work, -1 if it is unknown or not one of these events.
@@ -137,7 +135,7 @@ class Timeline:
 
     @cached_property
     def launch(self) -> Ints:
-        """Return for each event the call that launched it (k,), -1 if there is none."""
+        """Return the call that launched each event (k,), -1 if there is none."""
         calls = self.recorded_launch.copy()
         # Work that a user added to the graph, and work in profile hta, has a launch edge, but no recorded launch.
         launches = np.flatnonzero(self.is_launch & self.to_work & (calls[self.dst] < 0))
@@ -163,18 +161,18 @@ class Timeline:
     def is_work_wait(self) -> Flags:
         """Return which edges are waits of GPU work for other work (m,).
 
-        Work behind the waiting work still waits if the waiting work is removed.
+        If the waiting work is removed, the work queued behind it still waits.
         """
-        # If work began before the awaited work ended, by the GPU's clock, the wait is an edge from the start of the awaited
-        # work and counts as that work's self time.
+        # If work began before the awaited work ended, by the GPU's clock, the wait is an edge from the start of the
+        # awaited work, and counts as the awaited work's self time.
         is_late = self.is_own & (self.src != self.dst)
         return self.to_work & (self.is_earlier | self.is_work[self.src] & (self.is_wait | is_late))
 
     @cached_property
     def operator(self) -> Ints:
-        """Return for each call the operator around it (k,), identified by the edge whose time led up to the call.
+        """Return the operator around each call, and every other event itself (k,).
 
-        For other events, returns the event itself.
+        The operator is the owner of the edge that leads to the call's start.
         """
         above = np.arange(len(self.at))
         leads = self.to_start & self.is_own & ~self.to_work & (self.owner >= 0) & (self.owner != self.dst)
@@ -195,12 +193,12 @@ class Timeline:
         return ~self.is_work & (inside > 0)
 
     def of_events(self, chosen: Flags) -> Stretches:
-        """Return the times of the chosen host events (k,), and those in which other threads work for them."""
+        """Return the times of the chosen host events (k,), and the times in which other threads work for them."""
         mine = chosen & ~self.is_work
         return self.with_helpers(Stretches.union(self.thread[mine], self.at[mine], self.end[mine]))
 
     def with_helpers(self, stretches: Stretches) -> Stretches:
-        """Add the work of other threads for these intervals: from a hand-off to them until they hand back."""
+        """Add the times in which other threads work for these intervals, from a hand-off until the return."""
         for _ in range(_HELPING):
             more = stretches.and_also(self._helpers(stretches))
             if len(more.start) == len(stretches.start) and (more.end == stretches.end).all():
@@ -276,10 +274,9 @@ class Timeline:
         return inside
 
     def own_waits(self, work: Flags) -> Flags:
-        """Return which edges are waits for the chosen work (k,) by the call that launched it, or by a call of the same
-        operator.
+        """Return which edges are waits for the chosen work (k,) by its launch call, or by a call of the same operator.
 
-        Without the work there is no such wait. Other calls wait for the work that remains on the stream.
+        These waits disappear with the work. Other calls still wait for the work that remains on the stream.
         """
         is_own_wait, chosen = np.zeros(len(self.src), dtype=bool), np.flatnonzero(self.is_host_wait & work[self.src])
         launch = self.launch[self.src[chosen]]

@@ -68,8 +68,7 @@ def _moved(graph: ArrayGraph, weight: Ints, old: Ints) -> Ints:
 
 
 def _order(window: Window) -> tuple[Ints, Ints]:
-    """Return pairs of nodes (from, to) that keep their order on their stream or thread, even without an edge in the
-    graph.
+    """Return pairs of nodes (from, to) that keep their order on their stream or thread, even without an edge.
 
     The pairs include the start and end of each event, because profile hta has events whose end does not depend on their
     start.
@@ -86,7 +85,7 @@ def _order(window: Window) -> tuple[Ints, Ints]:
 
 
 def _on_streams(window: Window) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.integer]]:
-    """Return pairs from the end of GPU work to the start of the next, or from start to start where they overlap."""
+    """Return pairs from the end of GPU work to the start of the next work, or from start to start if both overlap."""
     events = window.events
     work = np.flatnonzero(events.stream >= 0)
     work = work[np.lexsort((events.event_id[work], events.ts[work], events.stream[work]))]
@@ -98,9 +97,9 @@ def _on_streams(window: Window) -> tuple[npt.NDArray[np.integer], npt.NDArray[np
 
 
 def _on_thread(window: Window, thread: int) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.integer]]:
-    """Return pairs from the last end at or before each start to the start.
+    """Return the pairs from the last end at or before each start to the start.
 
-    At equal times ends come first, as in the call stacks.
+    At equal times, ends come first, as in the call stacks.
     """
     events = window.events
     on = np.flatnonzero(events.thread == thread)

@@ -23,7 +23,7 @@ LACKING = (
 
 
 def long_gaps(window: Window, edges: Ints, weight: Ints) -> Ints:
-    """Return which of some edges are gaps of over 1 ms before GPU work.
+    """Return the edges of `edges` that are gaps of over 1 ms before GPU work.
 
     Gaps that wait for work from before the window are excluded. `weight` are the weights of all edges of the window
     (m,), ns.
@@ -47,10 +47,10 @@ def idle_gaps(window: Window, gaps: Ints, weight: Ints, length_us: float) -> lis
 
 
 def unseen_waits(window: Window) -> list[dict[str, Any]]:
-    """Return the caveat that the trace does not state which waits its streams had. It is empty for a single stream.
+    """Return the caveat that the trace does not record the waits of its streams. Empty for a single stream.
 
     Calls of cudaEventRecord and cudaStreamWaitEvent name neither the stream nor the event. Without cuda_sync rows that
-    name them, only the order of calls is known, and times show a wait only if it delayed something.
+    name them, only the order of calls is known, and times show a wait only if it delayed an event.
     """
     n = len(window.events.streams)
     if window.states_waits or n < 2:

@@ -1,7 +1,7 @@
 """A window's graph as arrays, with every property of an edge that scenarios use.
 
-It is read once, and scenarios are arithmetic on it. It is built from two tables, the edges and the events of the graph.
-They come from the models (`load`) or from a saved path (`of_saved`, which recomputes nothing).
+A window is read once, and scenarios are arithmetic on its arrays. It is built from two tables, the edges and the events
+of the graph. The tables come from the models (`load`) or from a saved path (`of_saved`, which recomputes nothing).
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ that change gaps or operators do not change such a wait.
 """
 
 _CALLS = ("_runtime", "_driver", "xpu_sync")
-"""How the categories of calls end, as in _event_names."""
+"""Suffixes of the categories of calls, as in _event_names."""
 _UNSTATED = {"no_sync_events", "unstated_waits"}
-"""Caveats of table `critical_path_caveats` that mean that the trace does not state the waits of streams."""
+"""Caveats of table `critical_path_caveats` about waits of streams that the trace does not state."""
 _GRAPH = ("critical_path_windows", "critical_path_edges", "critical_path_events")
 WINDOW_TABLES = (*_GRAPH, "critical_path_caveats")
 """The stored tables that `load` reads instead of running models."""
@@ -56,7 +56,7 @@ _EDGES = """
 
 
 class NoGraph(TracelakeError, ValueError):
-    """A window without a path to change: its graph is empty or the profile refuses it."""
+    """A window has no path to change, because its graph is empty or the profile refuses it."""
 
 
 class NoTrace(TracelakeError, LookupError):
@@ -69,9 +69,9 @@ class Events:
 
     `family` is an index into `families`. `is_call` marks runtime and driver calls. `stream` is an index into `streams`,
     -1 on the CPU. `thread` is -1 on the GPU. `around`, `shown` and `launch` are indices of events, -1 if there is none.
-    `around` and `shown` are set for annotations and Python functions that own host time: the enclosing one, and the
-    displayed owner. `launch` is the call that launched GPU work. `thread_label` is an index into `thread_labels`, the
-    threads' names as in `threads`.
+    Annotations and Python functions that own host time have `around`, the enclosing annotation or function, and
+    `shown`, the displayed owner. `launch` is the call that launched GPU work. `thread_label` is an index into
+    `thread_labels`, the threads' names as in `threads`.
     """
 
     event_id: Ints
@@ -91,10 +91,7 @@ class Events:
 
     @cached_property
     def present(self) -> list[int]:
-        """Return the families of the events.
-
-        A short window has far fewer than the trace has names.
-        """
+        """Return the families that occur among the events, in a short window far fewer than all families."""
         return np.unique(self.family).tolist()
 
     @cached_property
@@ -183,7 +180,7 @@ class Window:
             self._is_type("is_own_time") & ~self._is_gap,
             self.edge_type == self.kinds.index("KERNEL_LAUNCH_DELAY"),
             self.edge_type == self.kinds.index("SYNC_DEPENDENCY"),
-            self.earlier & (self.profile == USUAL_PROFILE),  # profile hta keeps its answers
+            self.earlier & (self.profile == USUAL_PROFILE),  # not in profile hta, whose answers must stay the same
             start_ns,
             end_ns,
             self.events.thread,
@@ -204,13 +201,13 @@ class Window:
 
     @cached_property
     def own_time_of(self) -> Ints:
-        """Return for each edge the index of the event whose self time it is, -1 for delays and pure ordering (m,)."""
+        """Return the index of the event whose self time each edge is (m,), -1 for delays and pure ordering."""
         own_types = [i for i, name in enumerate(self.kinds) if name in EDGE_TYPES and EDGE_TYPES[name].is_own_time]
         return np.where(np.isin(self.kind, own_types), self.owner, -1)
 
     @cached_property
     def family(self) -> Ints:
-        """Return for each edge the family of the event whose self time it is, `len(families)` if there is none (m,)."""
+        """Return the family of the event whose self time each edge is (m,), `len(families)` if there is none."""
         of_event = np.append(self.events.family, len(self.events.families))
         return of_event[self.own_time_of]
 
@@ -220,7 +217,7 @@ class Window:
 
     @cached_property
     def gap_owner(self) -> Ints:
-        """Return for each edge the event that owns its host time outside operators (m,).
+        """Return the index of the event that owns the host time outside operators of each edge (m,).
 
         The value is the number of events if there is none.
         """
@@ -228,7 +225,7 @@ class Window:
 
     @cached_property
     def gap_thread(self) -> Ints:
-        """Return for each edge of host time outside operators without an owner the index of its thread (m,).
+        """Return the index of the thread of each edge (m,) that is unowned host time outside operators.
 
         The value is `len(thread_names)` for other edges.
         """
@@ -239,13 +236,13 @@ class Window:
 
     @cached_property
     def thread_names(self) -> list[str]:
-        """Return the name of each thread's host time that has no owner, by ascending number of the thread."""
+        """Return the name of each thread's unowned host time, in order of the threads' numbers."""
         _, first = np.unique(self.events.thread, return_index=True)
         labels = self.events.thread_labels
         return [f"outside operators, thread {labels[i]}" for i in self.events.thread_label[first].tolist()]
 
     def inside(self, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Return the events that are chosen, or inside a chosen annotation or function (k,)."""
+        """Return which events (k,) are chosen, or inside a chosen annotation or function."""
         around = np.append(np.where(self.events.around < 0, len(chosen), self.events.around), len(chosen))
         is_inside = np.append(chosen, False)
         while True:  # at most one iteration per nesting level
@@ -256,7 +253,7 @@ class Window:
 
     @cached_property
     def stream(self) -> Ints:
-        """Return for each edge the stream of the event whose self time it is, `len(streams)` if there is none (m,)."""
+        """Return the stream of the event whose self time each edge is (m,), `len(streams)` if there is none."""
         of_event = np.append(self.events.stream, -1)
         stream_index = of_event[self.own_time_of]
         return np.where(stream_index < 0, len(self.events.streams), stream_index)
@@ -272,8 +269,8 @@ def load(
 ) -> Window:
     """Load one window's edges from its stored tables (`show_trace`), or compute them.
 
-    They are computed from the tables `events`, `traces` and `findings` in `con`, which must be private. Raises
-    WindowNotFound if nothing opens the window, and NoGraph if it has no edges or is refused.
+    The models compute the edges from the tables `events`, `traces` and `findings` in `con`, which must be a private
+    connection. Raises WindowNotFound if no event opens the window, and NoGraph if it has no edges or is refused.
     """
     request_windows(con, [request], overrides)
     stored = use_stored(con, catalog, request, overrides)
@@ -329,7 +326,7 @@ def host_stretches(con: duckdb.DuckDBPyConnection, trace_id: str, glob: str) -> 
 
 
 def of_saved(saved: SavedPath) -> Window:
-    """Return the window of a saved path, from the file alone. Raises NoGraph as `load` does."""
+    """Return the window of a saved path, without its trace. Raises NoGraph as `load` does."""
     meta = saved.meta
     refused = meta.get("refused")
     return _window(
@@ -430,7 +427,7 @@ def _events(table: pa.Table) -> Events:
 def _thread_labels(table: pa.Table, on_gpu: npt.NDArray[np.bool_]) -> tuple[Ints, list[str]]:
     """Return the label of each event's thread, as an index, and the labels.
 
-    As in table `threads`, they name the process too where threads of several processes have one tid.
+    As in table `threads`, a label includes the process if threads of several processes have the same tid.
     """
     pids, pid = text_codes(table, "pid")
     tids, tid = text_codes(table, "tid")
@@ -467,6 +464,6 @@ def _streams(table: pa.Table, on_gpu: npt.NDArray[np.bool_]) -> tuple[list[tuple
 
 
 def _place(ids: Ints, ids_to_find: Ints) -> Ints:
-    """Return the index of each number among ascending ids, -1 if it is not one of them."""
+    """Return the index of each of `ids_to_find` in the ascending `ids`, -1 if it is missing."""
     index = np.minimum(np.searchsorted(ids, ids_to_find), len(ids) - 1)
     return np.where(ids[index] == ids_to_find, index, -1)

@@ -1,4 +1,4 @@
-"""Entry point for queries on Spark: DuckDB checks a query and names its columns, Spark computes the rows."""
+"""Entry point for queries on Spark. DuckDB checks a query and names its columns, and Spark computes the rows."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _SIZE = re.compile(r"\s*(\d+)\s*([kmgt])i?b?\s*", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Asker:
-    """The Spark cluster for queries (see `connect`), and what it computes.
+    """The Spark cluster for queries (see `connect`), and the tables that it computes.
 
-    `memory`: of the driver and of each executor, in DuckDB's notation ("4GB"). `computed`: tables that Spark computes
-    instead of reading them.
+    `memory`: memory of the driver and of each executor, in DuckDB's notation ("4GB"). `computed`: tables that Spark
+    computes instead of reading them.
     """
 
     master: str = ""
@@ -71,7 +71,7 @@ _MEMORY = ("spark.driver.memory", "spark.executor.memory")
 
 
 def spark_size(size: str) -> str:
-    """Return a size in Spark's notation, "4g" for "4GB". Raises ValueError."""
+    """Return a size in Spark's notation, such as "4g" for "4GB". Raise ValueError for any other text."""
     match = _SIZE.fullmatch(size)
     if not match:
         raise WrongValue(f"{size!r} is not a size for Spark; write it like 512MB or 4GB")
@@ -82,9 +82,9 @@ def spark_size(size: str) -> str:
 def answer_on_spark(tables: Tables, locked: LockedLake, query: str, first: int = 0) -> Iterator[Answer]:
     """Yield Spark's answer to a query in DuckDB's dialect, with the columns and types of DuckDB's answer.
 
-    `first`: compute at most this many rows, 0 for all; not if the number of all rows is limited. Limits of `locked` apply,
-    except for disk. Raises QueryRefused and duckdb.Error as DuckDB does, before anything runs; NotOnSpark; LimitReached;
-    BrokenFiles.
+    `first`: compute at most this many rows, 0 for all. It is ignored if `locked` limits the rows. All limits of
+    `locked` apply, except for disk. Raise QueryRefused and duckdb.Error as DuckDB does, before Spark runs the query.
+    Raise NotOnSpark, LimitReached or BrokenFiles.
     """
     with locked.asked(query) as planned:  # planned, not run
         if planned is None:
@@ -122,7 +122,7 @@ def _name(column: str) -> str:
 
 @contextmanager
 def _stopped_in_time(backend: Backend, limits: Limits) -> Iterator[None]:
-    """Cancel Spark's jobs when the time limit is reached. Raises LimitReached."""
+    """Cancel Spark's jobs when the time limit is reached. Raise LimitReached."""
     late = threading.Event()
     session: Any = backend._session
 

@@ -1,7 +1,7 @@
 """Rewrite rules for differences between DuckDB and Spark that sqlglot does not handle, on the tree of the query.
 
 A rule changes a tree in DuckDB's dialect into one that Ibis (with sqlglot) writes for Spark with the same meaning.
-pipelines/models/portable.py refuses models that no rule can translate.
+pipelines/models/portable.py rejects models that no rule can translate.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _is_epoch(node: Tree) -> bool:
 def backslashes_in_like(tree: Tree) -> None:
     r"""Double backslashes in `LIKE 'a\_b'`, because DuckDB has no escape character unless ESCAPE names one.
 
-    Spark uses the backslash as one.
+    Spark uses the backslash as the escape character.
     """
     for node in list(tree.find_all(exp.Like, exp.ILike)):
         pattern = node.expression
@@ -99,8 +99,8 @@ def backslashes_in_like(tree: Tree) -> None:
 def round_casts(tree: Tree, doubles: Collection[str]) -> None:
     """Round before `CAST(… AS BIGINT)`, which truncates in Spark.
 
-    In DuckDB it rounds a DOUBLE half to even and a DECIMAL half up. Types are known by name: `doubles`, and aliases in
-    the query of expressions that contain them or divide.
+    In DuckDB it rounds a DOUBLE half to even and a DECIMAL half up. A column is a DOUBLE if its name is in `doubles`,
+    or is the query's alias for an expression with such a column or a division.
     """
     kinds = {name.lower(): _DOUBLE for name in doubles}
     aliases = list(tree.find_all(exp.Alias))
@@ -118,7 +118,10 @@ def round_casts(tree: Tree, doubles: Collection[str]) -> None:
 
 
 def _divide_doubles(tree: Tree, kinds: Mapping[str, int]) -> None:
-    """Rewrite `f // 2` of a DOUBLE: DuckDB keeps its fraction, and returns NULL for a zero divisor; `DIV` drops it."""
+    """Rewrite `f // 2` of a DOUBLE, whose fraction Spark's `DIV` drops.
+
+    DuckDB keeps the fraction, and returns NULL for a zero divisor.
+    """
     for node in reversed(list(tree.find_all(exp.IntDiv))):
         if _fraction(node, kinds) is not None:
             divisor = exp.func("nullif", node.expression.copy(), exp.Literal.number(0))
@@ -126,7 +129,7 @@ def _divide_doubles(tree: Tree, kinds: Mapping[str, int]) -> None:
 
 
 def _round_digits(tree: Tree, kinds: Mapping[str, int]) -> None:
-    """Rewrite `round(0.145e0, 2)`: DuckDB rounds 100 times the DOUBLE, to 0.14, Spark its shortest text, to 0.15."""
+    """Rewrite `round(0.145e0, 2)`. DuckDB rounds 100 times the DOUBLE (to 0.14), Spark its shortest text (to 0.15)."""
     for node in reversed(list(tree.find_all(exp.Round))):  # the inner ones first
         digits = node.args.get("decimals")
         if isinstance(digits, exp.Literal) and digits.this.isdigit() and _fraction(node.this, kinds) == _DOUBLE:
@@ -135,7 +138,7 @@ def _round_digits(tree: Tree, kinds: Mapping[str, int]) -> None:
             node.replace(exp.paren(exp.Div(this=scaled, expression=scale.copy())))
 
 
-_DECIMAL, _DOUBLE = 1, 2  # where both meet, the result is a DOUBLE
+_DECIMAL, _DOUBLE = 1, 2  # in this order, because an expression with both is a DOUBLE
 _RETURN_DOUBLES = (
     *(exp.Div, exp.Avg, exp.Median, exp.Sqrt, exp.Ln, exp.Exp, exp.Pow, exp.PercentRank),
     *(exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop),
@@ -180,9 +183,9 @@ def _parts(node: Tree) -> list[Tree]:
 
 
 def orders_of_groups(tree: Tree) -> None:
-    """Move `… GROUP BY a ORDER BY sum(b)` with a window outside a subquery that has the aggregate as a column.
+    """Move the ORDER BY of `… GROUP BY a ORDER BY sum(b)` with a window outside of a subquery with the aggregate.
 
-    Spark does not find the aggregate in the ORDER BY of such a query.
+    Spark does not find an aggregate in the ORDER BY of a query with a window.
     """
     for select in list(tree.find_all(exp.Select)):
         order = select.args.get("order")
@@ -221,7 +224,7 @@ def _order_outside(select: Tree, order: Tree) -> None:
 
 
 def _shown_as(select: Tree, term: Tree) -> str | None:
-    """Return the name of the column of a query's answer that equals a term of its ORDER BY, or None if none does.
+    """Return the name of the query's result column that equals a term of its ORDER BY, or None if no column does.
 
     A column number is returned unchanged.
     """
@@ -234,7 +237,7 @@ def _shown_as(select: Tree, term: Tree) -> str | None:
 
 
 def _is_own(select: Tree, kind: type, parts: Collection[Tree]) -> bool:
-    """Return whether some of these parts of a query contain a node of a kind that is not in a subquery."""
+    """Return whether one of these parts of a query contains a node of this kind outside subqueries."""
     return any(node.find_ancestor(exp.Select) is select for part in parts for node in part.find_all(kind))
 
 

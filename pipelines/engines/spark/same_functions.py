@@ -1,7 +1,7 @@
-"""Functions that DuckDB and Spark compute alike. A query that calls another one is refused: it could be wrong silently.
+"""Functions that DuckDB and Spark compute alike.
 
-For example, `log(x)` is to base 10 in one and natural in the other, and a percentile is exact in one and approximate in
-the other.
+A query that calls another function is refused, because its answer could be silently wrong. For example, `log(x)` is to
+base 10 in DuckDB and natural in Spark, and a percentile is exact in DuckDB and approximate in Spark.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ ALIKE = frozenset(
         *("date_part", "date_trunc", "epoch"),
     ]
 )
-# Of others, the engines differ: `dow` begins at 0 or 1, `second` is whole or has a fraction, `decade` is NULL on Spark.
+# For other units, the engines differ. `dow` begins at 0 or 1, `second` is whole or has a fraction, and `decade` is NULL
+# on Spark.
 _UNITS = {
     "date_part": ("year", "quarter", "month", "week", "day", "doy", "hour", "minute", "epoch"),
     "date_trunc": ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond", "microsecond"),
@@ -38,7 +39,7 @@ ONLY_SELECT = "only a SELECT runs on Spark, no SHOW, DESCRIBE or SUMMARIZE, and 
 def unlike(con: duckdb.DuckDBPyConnection, query: str) -> str | None:
     """Return why a SELECT may have another answer on Spark, or None if no difference is known.
 
-    `con`: any connection; it only parses the query, which must be valid for DuckDB.
+    `con`: any connection, which only parses the query. The query must be valid for DuckDB.
     """
     tree = tree_of(con, query)
     if not tree:
@@ -71,7 +72,7 @@ def _unlike_call(name: str, arguments: list[dict[str, Any]]) -> str | None:
 
 
 def _is_anchored(pattern: Any) -> bool:
-    """Return whether a pattern is anchored, at the beginning or at the end, so that it matches once."""
+    """Return whether a pattern is anchored at the beginning or at the end, so that it matches at most once."""
     return isinstance(pattern, str) and "|" not in pattern and (pattern.startswith("^") or pattern.endswith("$"))
 
 

@@ -19,7 +19,7 @@ MASTER = "TRACELAKE_SPARK_MASTER"
 LOCAL = "local[*]"
 # Settings that a user's spark-defaults.conf or SPARK_CONF_DIR must not change, because answers depend on them.
 _MEANING = {
-    "spark.sql.ansi.enabled": "true",  # overflow and failed casts raise, as in DuckDB; else they become NULL or wrap
+    "spark.sql.ansi.enabled": "true",  # overflow and failed casts raise, as in DuckDB, and do not become NULL or wrap
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.caseSensitive": "false",
     "spark.sql.parser.escapedStringLiterals": "false",
@@ -33,15 +33,15 @@ _STACK = "-Xss16m"  # thread stack size, because Spark's optimizer recurses thro
 
 
 class NoSpark(TracelakeError, ValueError):
-    """A Spark that cannot be started. The message says why."""
+    """Spark cannot be started. The message gives the reason."""
 
 
 def connect(master: str = "", settings: dict[str, str] | None = None) -> Backend:
-    """Return Ibis over a Spark session: the running one, or a new one.
+    """Return Ibis over the running Spark session, or over a new session.
 
-    `master`: where Spark runs, as in `spark-submit --master`; by default the environment variable
-    TRACELAKE_SPARK_MASTER, or all cores of this machine. Raises MissingExtra without PySpark or Ibis, NoSpark without a
-    Java runtime.
+    `master`: where Spark runs, as in `spark-submit --master`. The default is the environment variable
+    TRACELAKE_SPARK_MASTER, or else all cores of this machine. Raise MissingExtra without PySpark or Ibis, NoSpark
+    without a Java runtime.
     """
     need_spark()
     import ibis

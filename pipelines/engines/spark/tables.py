@@ -1,8 +1,8 @@
 """The lake's tables as views in a Spark session: large ones over their Parquet files, small ones copied as rows.
 
 A view shows the same rows as in DuckDB: committed batches, the newest state of a capture or recording, no superseded
-traces. DuckDB determines these once, in the marker tables (`traces`, `captures`, …), which Spark gets as rows. Of all
-other files Spark keeps the rows that belong to a marker row.
+traces. DuckDB determines these once, in the marker tables (`traces`, `captures`, …), which Spark gets as rows. From all
+other files, Spark keeps the rows that belong to a marker row.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ STAGED = frozenset(f"_staged_{name}" for name in ("captures", "capture_ranks", "
 
 
 class NotOnSpark(TracelakeError, ValueError):
-    """A query that Spark cannot run, or would compute differently. The message says why."""
+    """A query that Spark cannot run, or would compute differently. The message gives the reason."""
 
 
 def spark_schema(columns: Iterable[tuple[str, str]]) -> str:
@@ -47,9 +47,9 @@ def spark_schema(columns: Iterable[tuple[str, str]]) -> str:
 
 
 def read_by(catalog: Catalog, names: Iterable[str], computed: Collection[str]) -> list[str]:
-    """Return these tables and those that views and `computed` ones among them read, in dependency order.
+    """Return these tables, and the tables that views and `computed` tables among them read, in dependency order.
 
-    Input tables (`catalog.inputs`) are included. Raises NotOnSpark for a computed table that Python makes.
+    Input tables (`catalog.inputs`) are included. Raise NotOnSpark for a computed table that Python makes.
     """
     names_read: set[str] = set()
     todo = list(names)
@@ -79,7 +79,7 @@ def _is_computed(catalog: Catalog, name: str, computed: Collection[str]) -> bool
 
 
 class Tables:
-    """Views in a Spark session of the tables that a lake's analysts' file, open as `con`, shows.
+    """Views, in a Spark session, of the tables in a lake's analyst file, which is open as `con`.
 
     `computed`: tables that Spark computes instead of reading their files.
     """
@@ -96,10 +96,10 @@ class Tables:
         self._marks: dict[str, Any] = {}
 
     def make(self, names: Iterable[str]) -> None:
-        """Make the views of these tables and of their sources. For other names the query itself fails.
+        """Create the views of these tables and of their sources. Skip unknown names, for which the query itself fails.
 
-        Raises BrokenFiles for a table with damaged files, unless the lake is `without_broken`: then Spark leaves out
-        the same files as DuckDB. Raises NotOnSpark for a computed table that Python makes.
+        Raise BrokenFiles for a table with damaged files. If the lake is `without_broken`, Spark skips the same files
+        as DuckDB instead. Raise NotOnSpark for a computed table that Python makes.
         """
         order = [name for name in read_by(self.catalog, names, self.computed) if name not in self.made]
         read = {name for name in order if name in self.catalog.models}
@@ -120,7 +120,7 @@ class Tables:
     def rows(self, text: str, first: int = 0) -> Any:
         """Return the answer to a query in DuckDB's dialect as an Arrow table.
 
-        Only the `first` rows if that is not 0.
+        `first`: maximum number of rows, 0 for all.
         """
         expression = self._expression(text)
         # Not `to_pyarrow` of Ibis, which goes through pandas, where a BIGINT with a NULL becomes a DOUBLE.
@@ -162,7 +162,8 @@ class Tables:
         """Return the valid rows in files of a table, with the columns that DuckDB shows, in the same order."""
         relation = self.con.table(name)
         kinds = {column: str(kind) for column, kind in zip(relation.columns, relation.types, strict=True)}
-        # With a schema, Spark opens no file to infer one. Columns that a file lacks are NULL; another type is an error.
+        # With a schema, Spark opens no file to infer one. A missing column is NULL. A column of another type is an
+        # error.
         rows = self._session.read.schema(spark_schema(kinds.items())).parquet(*(str(path) for path in files))
         mark = mark_of(name)
         return (

@@ -70,7 +70,7 @@ def _widths(columns: Sequence[Sequence[str]], kinds: Sequence[Kind], width: int)
 
 
 def _parts(heading: str, width: int) -> list[str]:
-    """Split a heading into lines of at most `width` characters: after `_`, or anywhere in a word that is longer."""
+    """Split a heading into lines of at most `width` characters, after `_`, or anywhere in a word that is longer."""
     lines = [""]
     for piece in heading.replace("_", "_\n").splitlines():
         if len(lines[-1]) + len(piece) > width and lines[-1]:

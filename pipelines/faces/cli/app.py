@@ -12,7 +12,7 @@ import typer
 from pipelines import __version__
 from pipelines.faces.cli.commands import Commands, Later
 
-# OpenBLAS, which numpy uses, would start a thread per core that busy-waits at first. No command needs these threads.
+# OpenBLAS, which numpy uses, would start one thread per core, each of which busy-waits at first. No command needs them.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Skip the last search for reference cycles, which takes 0.1 s: the memory is freed with the process.
 atexit.register(gc.freeze)
@@ -68,7 +68,7 @@ mcp             lake.serve:mcp                        Serve the lake to a langua
 skill           lake.skill:skill                      Print a skill for language models: how to ask why, how to prove a fix, what not to conclude.
 ui              lake.demo:ui                          Open the Dagster UI for a lake: lineage, runs, checks, the inbox sensor.
 """
-"""A command a line: its name, its module and function in pipelines/faces/cli, the first line of the function's docstring."""
+"""One command per line: name, module and function in pipelines/faces/cli, first line of the function's docstring."""
 COMMANDS = {name: (target, text) for name, target, text in (line.split(None, 2) for line in _COMMANDS.splitlines())}
 
 

@@ -1,6 +1,7 @@
-"""Caveats about the traces and captures of a command: printed above its answer, and in `--json` under `caveats`.
+"""Caveats about the traces and captures of a command.
 
-A command notes its caveats when it opens its traces. Every answer that it prints afterwards carries them.
+They are printed above its answer, and in `--json` under `caveats`. A command notes its caveats when it opens its
+traces. Every answer that it prints afterwards carries them.
 """
 
 from __future__ import annotations
@@ -20,9 +21,12 @@ from pipelines.faces.limiting_findings import (
 )
 
 _noted: dict[tuple[str | None, str, str, str], LimitingFinding] | None = None
-"""By trace, file, check and detail. None if the command has opened no trace. A process runs one command at a time."""
+"""Noted findings by trace, file, check and detail, or None if the command has opened no trace.
+
+They are global, because a process runs one command at a time.
+"""
 _notices: dict[tuple[str, str], None] = {}
-"""What the tables of the answer do not contain: kind and text."""
+"""Notices about rows that the tables of the answer do not contain, as (kind, text)."""
 
 
 def begin() -> None:
@@ -34,12 +38,15 @@ def begin() -> None:
 
 
 def note(con: Any, id_prefix: str = "") -> None:
-    """Note what limits answers about the traces in `con`. `id_prefix`: see `of` of `findings_of_traces`."""
+    """Note the findings that limit answers about the traces in `con`. `id_prefix`: as `of` in `findings_of_traces`."""
     add(findings_of_traces(con, id_prefix))
 
 
 def print_caveat(kind: str, text: str) -> None:
-    """Print on stderr what the tables of the answer do not contain, and note it for `--json`. `kind`: such as `left out`."""
+    """Print on stderr which rows the answer's tables do not contain, and note it for `--json`.
+
+    `kind`: such as `left out`.
+    """
     err.line("[yellow]{}:[/] {}", kind, text)
     _notices[kind, text] = None
 
@@ -50,12 +57,12 @@ def notices() -> list[str]:
 
 
 def note_captures(con: Any, id_prefix: str = "") -> None:
-    """Note what limits answers about the captures in `con` whose ids have the prefix."""
+    """Note the findings that limit answers about the captures in `con` whose ids have the prefix."""
     add(findings_of_captures(con, id_prefix))
 
 
 def note_saved(meta: dict[str, Any]) -> None:
-    """Note what limits answers about the trace of a saved path, which need not exist any more. `meta`: as in SavedPath."""
+    """Note the findings about the trace of a saved path. The trace may no longer exist. `meta`: as in SavedPath."""
     add(findings_of_saved(meta))
 
 
@@ -85,8 +92,8 @@ def lines() -> list[str]:
 def with_caveats(value: Any) -> Any:
     """Return an answer of `--json` with its caveats.
 
-    A row with a `trace_id` gets the caveats of its trace, of the trace that captured its graphs, and of captures, any other row
-    those of all traces. Rows of a command that opened no trace get none.
+    A row with a `trace_id` gets the caveats of its trace, of the trace that captured its graphs, and of captures. Any
+    other row gets the caveats of all traces. Rows of a command that opened no trace get no caveats.
     """
     print_above(())
     if _noted is None and (not _notices or isinstance(value, list)):
@@ -104,7 +111,7 @@ def with_caveats(value: Any) -> Any:
 
 
 def in_words(caveats: Iterable[Any]) -> list[Any]:
-    """Return caveats of a table, with those that are noted in the words of an answer, which name the file."""
+    """Return the caveats of a table. Noted caveats are worded as in answers, which name the file."""
     by_detail = {finding.detail: finding.as_json() for finding in noted()}
     return [
         by_detail.get(caveat.get("detail", ""), caveat) if isinstance(caveat, dict) else caveat for caveat in caveats
@@ -120,7 +127,7 @@ def is_noted(detail: str) -> bool:
 
 
 def _details(finding: LimitingFinding) -> set[str]:
-    """Return the texts of a finding: a table's, which does not name the file, and that of an answer."""
+    """Return both texts of a finding: as in tables, which do not name the file, and as in answers."""
     return {finding.detail, finding.as_json()["detail"]}
 
 

@@ -75,7 +75,10 @@ class Commands(TyperGroup):
         return option
 
     def get_params(self, ctx: Any) -> Any:
-        """Return the options before a command. Those of shell completion skip validation, because they are rarely given."""
+        """Return the options before a command.
+
+        The options of shell completion skip validation, because they are rarely used.
+        """
         options = super().get_params(ctx)
         for option in options:
             if option.name in ("install_completion", "show_completion"):
@@ -122,7 +125,7 @@ class Later(TyperCommand):
 
 
 class Command(TyperCommand):
-    """One command. Errors in its input are printed, and it exits with status 1."""
+    """A command that prints errors in its input and then exits with status 1."""
 
     def get_help_option(self, ctx: Any) -> Any:
         option = super().get_help_option(ctx)
@@ -152,7 +155,7 @@ class Command(TyperCommand):
 
 @contextmanager
 def _usage_errors_as_text() -> Iterator[None]:
-    """Escape the arguments that typer quotes in usage errors: they may be file names from a glob."""
+    """Escape the arguments that typer quotes in usage errors, because they may be file names from a glob."""
     try:
         yield
     except _USAGE_ERROR as error:
@@ -198,7 +201,7 @@ def _input_errors_as_sentences() -> Iterator[None]:
 
 
 def _of_memory(error: Exception) -> Exception:
-    """Return the error for DuckDB's lack of memory, or of disk to write to instead; any other error as it is."""
+    """Return TooLittleMemory or OSError if DuckDB ran out of memory or spill space, or any other error unchanged."""
     duckdb = sys.modules.get("duckdb")
     if duckdb is None or not isinstance(error, duckdb.OutOfMemoryException):
         return error

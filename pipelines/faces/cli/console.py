@@ -103,7 +103,7 @@ def fail(message: str, hint: str = "", *, lines: bool = False) -> typer.Exit:
 
 
 def print_damaged(states: Iterable[str], lake: object) -> None:
-    """Print on stderr how many batches upkeep left as they are because of damage, and the remedy, if any."""
+    """Print on stderr how many damaged batches upkeep left unchanged, and the remedy, if any."""
     from pipelines.lake.read.damage import stays_damaged
 
     if sentence := stays_damaged(states, lake):
@@ -173,8 +173,8 @@ def progress(total: int | None, what: str) -> Iterator[Any]:
 def new_table(*headings: str, title: str | None = None, **options: Any) -> Table:
     """Return a table without rows, with its title on the left.
 
-    A heading that begins with `>` is that of a right-aligned column. One that begins with `~` is that of a column whose
-    long words continue on the next line instead of ending in an ellipsis.
+    A heading that begins with `>` right-aligns its column. In a column whose heading begins with `~`, long words
+    continue on the next line instead of ending in an ellipsis.
     """
     table = Table(title=title, title_justify="left", caption_justify="left", **options)
     for heading in headings:

@@ -12,8 +12,9 @@ def open_named_traces(
 ) -> tuple[Any, str] | None:
     """Return a LockedLake and the query to run there (see named_traces.py), or None if the whole lake must be checked.
 
-    The rest of the lake need not be checked if three conditions hold. The analysts' file shows everything that is committed.
-    The query reads large tables only of traces that it names. Their tables are computed and undamaged.
+    The rest of the lake need not be checked under three conditions. The analysts' file shows all committed batches. The
+    query reads only rows of traces that it names, except from `traces`. The tables of these traces are computed and
+    undamaged.
     `tables`: the tables that the query reads, from `tables_read`. `parser`: see connect_parser.
     """
     import duckdb

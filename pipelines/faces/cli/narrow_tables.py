@@ -33,7 +33,8 @@ class Fitted(NamedTuple):
 def fit(columns: Sequence[Sequence[str]], kinds: Sequence[Kind], width: int, shorten: bool = True) -> Fitted:
     """Shorten the names in the widest columns of a table until it fits into `width` characters.
 
-    Each column begins with its heading, which stays unchanged. Without `shorten` no cell changes, and the caller folds them.
+    Each column begins with its heading, which stays unchanged. Without `shorten`, no cell changes, and the caller folds
+    the cells.
     """
     widths = [max(map(len, column), default=0) for column in columns]
     room = width - 3 * len(columns) - 1

@@ -1,7 +1,7 @@
 """Conversion of the words of a command line into parameter values, without typer's validation by pydantic.
 
-Newer versions of typer check every value, defaults too, with pydantic, whose import takes longer than most commands. Simple
-valid values are converted here. Typer converts all others and reports their errors.
+Newer versions of typer check every value, even defaults, with pydantic, whose import takes longer than most commands.
+Simple valid values are converted here. Typer converts all others and reports their errors.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def take_simple_values(command: Any, function: Callable[..., Any]) -> None:
 
 
 def take_no_help(option: Any) -> None:
-    """Make an option such as `--help` skip typer's validation if it is not given."""
+    """Make an option such as `--help` skip typer's validation if the user does not pass it."""
     if option is not None and "process_value" not in vars(option):
         slowly = option.process_value
         option.process_value = lambda context, value: slowly(context, value) if value else None
@@ -38,7 +38,7 @@ def _bare(kind: Any) -> tuple[Any, bool]:
 
 
 def _quick(parameter: Any, kind: Any, is_list: bool, option: Any) -> Callable[[Any, Any], Any]:
-    """Return a `process_value(context, value)` that leaves values that are not simple to the parameter's own."""
+    """Return a `process_value(context, value)` that converts simple values and leaves others to the parameter's own."""
     slowly = parameter.process_value
 
     def process_value(context: Any, value: Any) -> Any:

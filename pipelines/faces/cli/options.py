@@ -1,4 +1,4 @@
-"""Options and arguments that several commands have, and the paths that they take."""
+"""Options and arguments that several commands share, and the parsing of their paths."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def new_file(path: str | Path) -> Path:
 
 
 def path_option(help: str, metavar: str = "FILE", *names: str, parser: Any = local) -> Any:
-    """Return the option of a path on this machine. `names`: by default that of the parameter."""
+    """Return the option of a path on this machine. `names`: the option's names, by default the parameter's."""
     return typer.Option(*names, metavar=metavar, parser=parser, help=help)
 
 
@@ -108,9 +108,10 @@ DEFAULT_LAKE = Path("lake")
 
 
 def lake_option(names: Iterable[str], lake: Path | str) -> list[str]:
-    """Return the option that commands about these names need: none if all are files, or if the lake is the default.
+    """Return the --lake option that printed commands about these names need, or [] if they need none.
 
-    Commands are run in the same shell, so the default is that of TRACELAKE_LAKE.
+    They need none if all names are files, or if the lake is the default. The user runs the commands in the same shell,
+    so TRACELAKE_LAKE determines the default.
     """
     is_needed = str(lake) != (os.environ.get("TRACELAKE_LAKE") or str(DEFAULT_LAKE)) and not all(
         Path(name).exists() for name in names

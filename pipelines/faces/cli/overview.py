@@ -1,6 +1,6 @@
-"""The list of all commands that `tracelake --help` prints, drawn without rich, which takes longer to import than all else.
+"""The list of all commands that `tracelake --help` prints, drawn without rich, whose import takes longer than all else.
 
-A test compares it with the output of typer and rich. Unusual terminals are left to them.
+A test compares it with the output of typer and rich, which also serve unusual terminals.
 """
 
 from __future__ import annotations

@@ -24,10 +24,10 @@ def open_analyst(
 ) -> Any:
     """Open the analysts' file read-only for our own queries, with the named model tables up to date.
 
-    See refresh_tables for the parameters and errors. `tell_reduced`: name on stderr tables that lack traces of which only a
-    digest is kept. Queries of users go through pipelines/lake/read/sandbox.py instead.
-    `folder`: a folder, or the address of a DuckLake. The tables of a DuckLake are not recomputed; outdated ones are named on
-    stderr. Raise StoreError if the DuckLake cannot be opened.
+    See refresh_tables for the parameters and errors. `tell_reduced`: name the tables on stderr that do not contain some
+    traces, because only a digest of them is kept. Queries of users go through pipelines/lake/read/sandbox.py instead.
+    `folder`: a folder, or the address of a DuckLake. The tables of a DuckLake are not recomputed. Outdated ones are
+    named on stderr. Raise StoreError if the DuckLake cannot be opened.
     """
     from pipelines.lake.commit.model_failures import caveats
     from pipelines.runs.store import open_store
@@ -50,11 +50,11 @@ class FreshTables(NamedTuple):
 def refresh_tables(store: Store, tables: list[str], id_prefix: str = "", tell_reduced: bool = True) -> FreshTables:
     """Compute the named model tables that are missing or out of date (`Store.asked`), with a progress bar.
 
-    `id_prefix`: of traces or captures. The tables of all others stay unchanged.
-    A store `without_broken` answers without missing or damaged files, which are named on stderr. By default, tables that need
-    them fail. If the lake cannot be written, the tables stay unchanged, and stderr says so.
-    Raise CatalogError or RolesError if a prices.csv or roles.csv that they need cannot be read, NoTraces if the lake has no
-    traces, BrokenFiles if tables cannot be computed.
+    `id_prefix`: of traces or captures. The tables of all others stay unchanged. A store `without_broken` answers
+    without missing or damaged files, and names them on stderr. By default, tables that need these files fail. If the
+    lake cannot be written, the tables stay unchanged, and a message on stderr says so. Raise CatalogError or RolesError
+    if a prices.csv or roles.csv that they need cannot be read, NoTraces if the lake has no traces, BrokenFiles if
+    tables cannot be computed.
     """
     requested = store.asked(tables, id_prefix)
     if skipped := requested.skipped:
@@ -73,7 +73,7 @@ def refresh_tables(store: Store, tables: list[str], id_prefix: str = "", tell_re
 
 
 def tell_outdated(sentences: list[str]) -> None:
-    """Print on stderr which tables of an answer are outdated: the current models would compute other rows."""
+    """Print on stderr which tables of an answer are outdated, because the current models would compute other rows."""
     for sentence in sentences:
         print_caveat("out of date", sentence)
 

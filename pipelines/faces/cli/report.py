@@ -56,7 +56,7 @@ def report(
     if json:
         document = answer.as_json(subject.named, subject.options) if answer else {}
         if of_capture:
-            # Several files have no name that `what-if` takes.
+            # Several files have no common name that `what-if` accepts.
             of_files, options = what[0] if len(what) == 1 else "FOLDER", subject.options if subject.lake else []
             document["capture"] = of_capture.as_json("" if subject.lake else of_files, options)
         print_json({"path": str(to), "bytes": len(html.encode())} | document)

@@ -1,1 +1,1 @@
-"""Traces for Perfetto: overlays, redrawn traces, slices, timelines of captures; counter tracks."""
+"""Traces for Perfetto: overlays, redrawn traces, slices, and timelines of captures, with counter tracks."""

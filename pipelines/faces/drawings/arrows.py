@@ -1,4 +1,4 @@
-"""Selection of a trace's own arrows that can be drawn, which are those with a slice at each end.
+"""Selection of a trace's own arrows that can be drawn. They have a slice at each end.
 
 Viewers attach an arrow's end to the enclosing slice on its thread (`f` without `bp`: to the next slice there). Without a slice
 the arrow has no target.
@@ -58,8 +58,8 @@ _COUNT = """
 def anchor_arrows(con: duckdb.DuckDBPyConnection, trace_id: str, *, only_kept: bool) -> int:
     """Create the temporary table `_anchored_flows` (event_id) with the events of arrows that have a slice at each end.
 
-    Return the number of events of all other arrows. `only_kept`: consider only the slices in table `_kept_slices` (event_id). The events of an arrow share category, name and id.
-    An arrow without a start or an end is not drawn.
+    Return the number of events of all other arrows. `only_kept`: consider only the slices in table `_kept_slices`
+    (event_id). The events of an arrow share category, name and id. An arrow without a start or an end is not drawn.
     """
     con.execute(_ANCHORED, {"trace_id": trace_id, "only_kept": only_kept})
     return con.execute(_COUNT, {"trace_id": trace_id}).fetchall()[0][0]

@@ -24,8 +24,8 @@ _NUMBER = re.compile(r"(0|-?[1-9][0-9]{0,17})\Z")
 def write_trace(target: Path, drawing: str, traces: Iterable[str], metadata: str, lines: Iterator[str]) -> None:
     """Write a file of event texts atomically, compressed if its name ends in .gz. Create its folder if it is missing.
 
-    `drawing` and `traces` are its marker, by which ingestion recognizes a file that shows traces of a lake. `metadata`: the other
-    keys of the file's object, as the JSON text of an object.
+    `drawing` and `traces` form the file's marker, by which ingestion recognizes a file that tracelake drew. `metadata`:
+    the other keys of the file's object, as the JSON text of an object.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     mark = f'"{DRAWN}": {json.dumps({"drawing": drawing, "of": list(traces)})}'
@@ -156,8 +156,8 @@ def _write_lines(out: IO[bytes], lines: Iterator[str]) -> None:
 def step_times(steps: Iterable[tuple[int, int, T]]) -> Iterator[tuple[int, int, int, T]]:
     """Clip steps (start, weight, payload) so that none starts before the previous steps end.
 
-    Yield (start, duration, weight, payload). The path goes back in time where, by the trace's clock, waiting work starts before the awaited work ends. Steps without a
-    remaining duration are dropped.
+    Yield (start, duration, weight, payload). The path goes back in time if, by the trace's clock, waiting work starts
+    before the awaited work ends. Steps without a remaining duration are dropped.
     """
     past: int | None = None
     for start, weight, payload in steps:

@@ -54,7 +54,7 @@ _QUERIES = {
 def counter_events(con: duckdb.DuckDBPyConnection, trace_id: str, pid: str, base_ns: int) -> Iterator[str]:
     """Yield the counters of a trace as events of a separate process `pid`. Yield nothing if the trace has no counters.
 
-    If a track has several values at a time, the last value counts. Bandwidth is the sum over concurrent work.
+    If a track has several values at one time, the last value is drawn. Bandwidth is the sum over concurrent work.
     """
     existing = {
         name

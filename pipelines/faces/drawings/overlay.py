@@ -1,7 +1,7 @@
 """Overlay of the critical path as a trace for Perfetto or chrome://tracing: marked events, arrows, and a separate track.
 
-The file is written as a stream: events are read from table `events` in batches, so memory does not grow with the trace.
-Unlike HTA's overlay it has a track for the path, because searching for `critical` finds nothing in Perfetto.
+The file is written as a stream. Events are read from table `events` in batches, so memory does not grow with the trace.
+Unlike HTA's overlay, it has a track for the path, because a search for `critical` finds nothing in Perfetto.
 """
 
 from __future__ import annotations
@@ -121,7 +121,8 @@ def write_overlay(
 ) -> Path:
     """Write `overlaid_critical_path_<name of source>` into `out_dir` (created if missing) and return its path.
 
-    If that is an overlay of another trace, as of another rank in the same file, the name has the trace's id, too.
+    If that file is an overlay of another trace (for example, of another rank in the same file), add the trace's id to
+    the name.
 
     `con` contains `events`, `traces` and `critical_path`, and `critical_path_edges` for `all_edges`. `source` determines only
     the name (None: the path in `traces`). A file whose name ends in .gz is compressed. `drawing`: the kind of drawing in the
@@ -131,7 +132,7 @@ def write_overlay(
     the path's edges (as in HTA, it overrides `all_edges`). Otherwise every event is kept. In both cases the path's events have
     `args.critical = 1`. Entries of traceEvents without a phase are skipped, because no viewer shows them. The trace's own
     arrows without a slice at one of their ends are skipped, too. `on_left_out` gets the number of their events. Tables of
-    `counters.TABLES` in `con` become counter tracks.
+    `counter_tracks.TABLES` in `con` become counter tracks.
     """
     stored = con.execute("SELECT path, metadata FROM traces WHERE trace_id = ?", [trace_id]).fetchone()
     if stored is None:
@@ -172,8 +173,8 @@ def few_at_a_time(
 ) -> Iterator[tuple[duckdb.DuckDBPyConnection, list[Sized]]]:
     """Yield connections for `write_overlay`, each with a group of the traces. `tables`: Parquet files of a batch, by table.
 
-    Small traces are copied into memory in groups, because each of the ten queries of an overlay would read the files of all
-    traces again. A large trace gets its own group and is read from the files.
+    Small traces are copied into memory in groups, because each of the ten queries of an overlay would otherwise re-read
+    the files of all traces. A large trace gets its own group and is read from the files.
     """
     traces = list(traces)
     if not traces:
@@ -196,7 +197,7 @@ def _with_base(con: duckdb.DuckDBPyConnection, trace_id: str, metadata: str) -> 
     whose grid since 1970 is 0.25 us. Without a base adjacent slices would overlap, and Perfetto drops overlapping slices.
     """
     fields = json.loads(metadata)
-    if DRAWN in fields:  # a slice; the overlay gets its own marker
+    if DRAWN in fields:  # a drawing, such as a slice; the overlay gets its own marker
         metadata = json.dumps({key: value for key, value in fields.items() if key != DRAWN})
     declared_base = fields.get("baseTimeNanoseconds")
     if declared_base is not None:
@@ -220,7 +221,7 @@ def _rows(con: duckdb.DuckDBPyConnection, query: str, values: dict[str, Any]) ->
 
 
 def _events(con: duckdb.DuckDBPyConnection, window: dict[str, str], base_ns: int, only_critical: bool) -> Iterator[str]:
-    """Yield the trace's own events, one range of event_id at a time, so that no query sorts or holds them all."""
+    """Yield the trace's own events, one range of event_id at a time, so that no query sorts or loads all of them."""
     past = con.execute("SELECT coalesce(max(event_id) + 1, 0) FROM events WHERE trace_id = ?", [window["trace_id"]])
     for first in range(0, past.fetchall()[0][0], _BATCH):
         values = {**window, "first": first, "past": first + _BATCH, "only_critical": only_critical}
@@ -231,7 +232,7 @@ def _events(con: duckdb.DuckDBPyConnection, window: dict[str, str], base_ns: int
                 name,
                 pid,
                 tid,
-                # In some traces process names have time 0 although other events are relative to a base.
+                # In some traces, process names have time 0 although other events are relative to a base.
                 None if ts is None else max(ts - base_ns, 0) if ph == "M" else ts - base_ns,
                 None if ph == "B" else dur,  # the duration of a B event is in its E event
                 flow_id=flow_id,
@@ -256,7 +257,8 @@ def _arrows(con: duckdb.DuckDBPyConnection, window: dict[str, str], base_ns: int
             {"weight": weight_ns / 1000, "critical": critical, "type": HTA_TYPES.get(edge_type, edge_type)}
         )
         for ph, bp, (pid, tid, start_ns, duration_ns, is_start) in (("s", None, edge[:5]), ("f", "e", edge[5:10])):
-            # A slice excludes its own end. 1 us earlier, as in HTA on the GPU, a viewer still finds the slice.
+            # A slice excludes its own end, so end the arrow 1 us earlier, where a viewer finds the slice (as HTA does
+            # on the GPU).
             time_ns = start_ns if is_start else start_ns + duration_ns - min(1000, duration_ns)
             yield trace_event(
                 ph,

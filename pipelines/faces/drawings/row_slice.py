@@ -27,10 +27,11 @@ Row = Mapping[str, Any]
 def write_rows(rows: Sequence[Row], columns: Sequence[str], target: Path) -> Sliced:
     """Write the rows that have a time as slices, counters or marks. Raise NoSlice if no row has a time.
 
-    A start (`start_ns` or `at_ns`) with an end or a duration (`end_ns`, `duration_ns`) makes a slice. A start with numbers but
-    no end makes counters, one per column. A start alone makes a mark. Their name is column `name`, or else the first text
-    column. Rows share a track if they agree in all of _TRACKS. If slices of a track overlap, further tracks follow. A time that
-    is NULL or not finite counts as missing.
+    A row starts at column `start_ns` or `at_ns`. If the query has a column `end_ns` or `duration_ns`, each row becomes
+    a slice. Otherwise, if it has further columns of numbers, a row becomes counters, one per number, or else a mark.
+    Events are named by column `name`, or else by the first text column. Rows share a track if they agree in all columns
+    of _TRACKS. If slices of a track overlap, further tracks follow. A time that is NULL or not finite counts as
+    missing.
     """
     start = _first(STARTS, columns)
     if start is None:
@@ -56,7 +57,7 @@ def write_rows(rows: Sequence[Row], columns: Sequence[str], target: Path) -> Sli
 
 
 class _Drawing:
-    """Conversion of rows to events: the column with their name, the columns of their track, and those of their arguments."""
+    """Conversion of rows to events. It chooses the columns of their name, track, numbers and arguments."""
 
     def __init__(
         self, timed: Sequence[Row], columns: Sequence[str], times: tuple[str, str | None, str | None], base_ns: int
@@ -150,7 +151,7 @@ def _first(names: Sequence[str], columns: Sequence[str]) -> str | None:
 
 
 def _same(used: str, columns: Sequence[str], timed: Sequence[Row]) -> list[str]:
-    """Return the columns that repeat `used` under its other name, so that they are not drawn as values."""
+    """Return the columns that repeat column `used` under another name, so that they are not drawn as values."""
     names = next(names for names in (STARTS, LENGTHS) if used in names)
     return [name for name in names if name in columns and name != used and all(row[name] == row[used] for row in timed)]
 

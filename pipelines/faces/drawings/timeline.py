@@ -1,8 +1,8 @@
-"""All ranks of a capture as one trace for Perfetto: on one clock, one process group per rank, collectives tied by arrows.
+"""All ranks of a capture as one trace for Perfetto, on one clock, with processes per rank and arrows between ranks.
 
-The times of a rank are shifted by its offset in `clock_offsets`, and scaled if its drift is significant. A rank without an
-offset keeps its own clock, and its name says so. Events are written as a stream: only the arrows between ranks are all in
-memory.
+An arrow connects the kernels of a collective. The times of a rank are shifted by its offset in `clock_offsets`, and
+scaled if its drift is significant. A rank without an offset keeps its own clock, and its name states that. Events are
+written as a stream, so only the arrows between ranks are all in memory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TABLES = (
     "straggler_ranks",
 )
 MOST = 64
-"""Most ranks that are drawn by default, because Perfetto slows down with millions of slices."""
+"""Maximum number of ranks drawn by default, because Perfetto slows down with millions of slices."""
 NOT_ALIGNED = "own clock, not aligned"
 _BATCH = 20_000
 _PIDS = 10_000  # process ids of rank r start at r * _PIDS
@@ -76,15 +76,15 @@ _COLLECTIVES = """
 
 
 class NoTimeline(TracelakeError, LookupError):
-    """Raised if there is nothing to draw; the message says why."""
+    """Raised if there is nothing to draw. The message states why."""
 
 
 @dataclass(frozen=True)
 class Timeline:
     """Result of writing a timeline. `error_us`: the largest error bar of an aligned clock, or None if no clock is aligned.
 
-    `not_aligned`: ranks that keep their own clock. `shown`: a sentence that says which ranks are drawn, empty if all are.
-    `left_out`: number of events of the drawn ranks that have no time (0 for a step, which contains none).
+    `not_aligned`: ranks that keep their own clock. `shown`: a sentence that states which ranks are drawn, empty if all
+    are. `left_out`: number of events of the drawn ranks that have no time (0 for a step, which contains no such event).
     """
 
     path: Path
@@ -104,7 +104,8 @@ class _Rank:
     trace_id: str
     moved: Callable[[int], int]
     aligned: bool
-    pids: dict[str | None, str]  # None: of events without a process, which a viewer would put into that of rank 0
+    # Key None: events without a process, which a viewer would put into the process of rank 0.
+    pids: dict[str | None, str]
     names: dict[str, str]
     since: int | None = None
     until: int | None = None
@@ -125,9 +126,9 @@ def write_timeline(
 ) -> Timeline:
     """Write the merged trace of a capture (gzip if the name ends in .gz) from TABLES, `events` and `findings` in `con`.
 
-    `step`: draw only this profiler step, from its start to its end on each rank, without arrows that have one end outside.
-    `with_python`: keep Python frames. `most`: if there are more ranks, draw only the worst and the median (0: draw all). Raise
-    NoTimeline if no rank has the step, OnlyDigest if the events are gone.
+    `step`: draw only this profiler step, from its start to its end on each rank, without arrows that have one end
+    outside. `with_python`: keep Python frames. `most`: if there are more ranks, draw only this many, the worst and the
+    median (0: all). Raise NoTimeline if no rank has the step, OnlyDigest if the events are deleted.
     """
     refuse_digest(con, capture_id)
     drawn_ranks, selection = _shown(con, capture_id, most)
@@ -198,7 +199,7 @@ def _ranks(
 
 
 def _without_step(con: duckdb.DuckDBPyConnection, capture_id: str, step: int, drawn_ranks: set[int] | None) -> str:
-    """Return the message that no rank has the step, with the steps that there are."""
+    """Return the message that no rank has the step, with the existing steps."""
     rows = con.execute(
         "SELECT DISTINCT s.step, r.rank FROM capture_ranks AS r JOIN profiler_steps AS s USING (trace_id) "
         "WHERE r.capture_id = ? AND r.left_out_reason IS NULL ORDER BY 1",
@@ -215,7 +216,7 @@ def _by_offset(offset_ns: int) -> Callable[[int], int]:
 
 
 def _by_line(first: tuple[int, int], last: tuple[int, int]) -> Callable[[int], int]:
-    """Return the line through two points (own clock, common clock; ns).
+    """Return the line through two points, each as (time on the rank's clock, time on the common clock) in ns.
 
     It uses integers, because floats are too coarse for ns since 1970.
     """
@@ -225,7 +226,7 @@ def _by_line(first: tuple[int, int], last: tuple[int, int]) -> Callable[[int], i
 
 
 def _base(con: duckdb.DuckDBPyConnection, ranks: list[_Rank]) -> int:
-    """Return the whole second before the first slice of all ranks, ns on the common clock; 0 without slices."""
+    """Return the whole second at or before the first slice of all ranks (common clock, ns), or 0 without slices."""
     query = "SELECT min(start_ns) FROM events WHERE trace_id = ? AND ph IN ('X', 'B')"
     first_ns = (
         (rank, rank.since if rank.since is not None else con.execute(query, [rank.trace_id]).fetchall()[0][0])
@@ -235,7 +236,7 @@ def _base(con: duckdb.DuckDBPyConnection, ranks: list[_Rank]) -> int:
 
 
 def _events(con: duckdb.DuckDBPyConnection, rank: _Rank, base_ns: int, with_python: bool) -> Iterator[str]:
-    """Yield the events of a rank, one range of event_id at a time, so that no query sorts or holds them all."""
+    """Yield the events of a rank, one range of event_id at a time, so that no query sorts or loads all of them."""
     for number, (pid, name) in enumerate(rank.names.items()):
         order = {"process_name": {"name": name}, "process_sort_index": {"sort_index": rank.number * _PIDS + number}}
         for kind, args in order.items():

@@ -1,7 +1,7 @@
 """Events of one or more traces as a trace for Perfetto or chrome://tracing.
 
 The rows of a query identify the events by trace_id and event_id. The events are written unchanged, with the arrows between
-them. row_slice.py writes rows that do not identify events.
+them. row_slice.py draws rows that do not identify events.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SHOWN = 20  # steps in a message
 
 
 class NoSlice(TracelakeError, ValueError):
-    """Raised if the rows cannot be drawn; the message says what is missing."""
+    """Raised if the rows cannot be drawn. The message names the missing part."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ class Sliced:
 
 
 def step_query(step: int, rank: int | None, trace: str) -> str:
-    """Return SQL for the events of a profiler step: what runs during it on the host, and the GPU work that it launched.
+    """Return SQL for the events of a profiler step: host events during the step, and the GPU work that it launched.
 
-    `trace`: prefix of a trace's id, or the name of its file; empty for all traces.
+    `trace`: prefix of a trace's id, or the name of its file, or "" for all traces.
     """
     condition = f"s.step = {step} AND {_asked_traces(rank, trace)}"
     return f"""
@@ -77,7 +77,9 @@ def _asked_traces(rank: int | None, trace: str) -> str:
 def step_meant(con: duckdb.DuckDBPyConnection, step: int, rank: int | None, trace: str) -> int:
     """Return the number of the requested step.
 
-    It is `step` if a step has this number, or else the number of the step-th step, counted from 1. `con` contains `traces` and `profiler_steps`. Raise NoSlice if there is no such trace or step; the message lists the steps.
+    This is `step` if a step has this number, or else the number of the step at position `step`, counted from 1. `con`
+    contains `traces` and `profiler_steps`. Raise NoSlice if the trace or the step does not exist. The message lists the
+    steps.
     """
     condition = _asked_traces(rank, trace)
     if not con.execute(f"SELECT 1 FROM traces AS t WHERE {condition} LIMIT 1").fetchall():

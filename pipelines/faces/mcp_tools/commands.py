@@ -1,6 +1,7 @@
-"""MCP tools that are commands of tracelake with `--json`: each runs in a process, which a stopped request ends.
+"""MCP tools that run commands of tracelake with `--json`, each in its own process.
 
-It runs in an empty folder, because commands take a file or folder with the name of an id instead of the id.
+Stopping the request ends the process. The process runs in an empty folder, because commands prefer a file or folder
+with the name of an id to the id.
 """
 
 from __future__ import annotations
@@ -28,14 +29,17 @@ from pipelines.runs.store.open_store import absolute_address
 _ID = re.compile(r"[0-9a-f]{4,64}")
 WHERE_IDS = "`SELECT trace_id, capture_id, job, rank, file FROM traces` lists the ids."
 MOST_CHARACTERS = 200_000
-"""The length of an answer, in characters, beyond which its lists are cut."""
+"""Maximum length of an answer in characters. Lists of a longer answer are cut."""
 SLOWER = 3
-"""Exit status of `compare` where something is slower, which is an answer."""
+"""Exit status of `compare` if something is slower, which is a valid answer."""
 
 
 _RETIMING = ("--remove", "--scale", "--ahead", "--untraced", "--annotation", "--instance")
 _RETIMING_FLAGS = ("--perfect-overlap", "--without-profiler")
-"""Options of what-if that a model may use: with a value, and without. Others read or write files on this machine."""
+"""Options of what-if that a model may use, _RETIMING with a value and _RETIMING_FLAGS without.
+
+Others read or write files on this machine.
+"""
 
 
 def retiming_options(text: str, lake: Path | str) -> list[str]:
@@ -66,7 +70,7 @@ def retiming_options(text: str, lake: Path | str) -> list[str]:
 
 
 def identifier(text: str) -> str:
-    """Return the id of a trace or a capture, or the beginning of one. Raise QueryFailed if it is none."""
+    """Return `text` if it can be the id of a trace or a capture, or a prefix of an id. Raise QueryFailed otherwise."""
     if not _ID.fullmatch(text):
         raise QueryFailed(f"{text!r} is not the id of a trace or a capture", WHERE_IDS)
     return text
@@ -82,9 +86,9 @@ def command(
 ) -> tuple[Callable[[], str], Callable[[], None]]:
     """Return a started request: a function that runs the command and returns its JSON, and a function that stops it.
 
-    `keys`: the keys to return of each object; by default all. Lists in the JSON have at most `rows` entries; `truncated`
-    names those that are cut. `limits`: time, and memory per database. `without_broken`: answer without missing or damaged
-    files. The function raises QueryFailed with the command's own message.
+    `keys`: the keys to return of each object (default: all). Lists in the JSON have at most `rows` entries, and
+    `truncated` names the lists that are cut. `limits`: time, and memory per database. `without_broken`: answer without
+    missing or damaged files. The function raises QueryFailed with the command's own message.
     """
     env = {**os.environ, "PYTHONPATH": import_path(), **({WITHOUT_BROKEN: "1"} if without_broken else {})}
     if limits.memory:
@@ -135,7 +139,7 @@ def command(
 def bounded(answer: Any, rows: int) -> str:
     """Return an answer as JSON whose lists have at most `rows` entries, or fewer if it were longer than MOST_CHARACTERS.
 
-    `truncated`: the lists that had more, with their length.
+    `truncated` in the answer names the lists that had more entries, with their length.
     """
     text = _bounded(answer, rows)
     while len(text) > MOST_CHARACTERS and rows > 1:

@@ -18,7 +18,7 @@ from pipelines.faces.mcp_tools.tools import INSTRUCTIONS, Served, Tool, make_too
 from pipelines.faces.untrusted_queries import QueryFailed
 
 AT_ONCE = 2
-"""Most queries that run concurrently; further ones wait."""
+"""Maximum number of concurrent queries. Further queries wait."""
 
 
 def make_server(served: Served) -> Server[Any]:

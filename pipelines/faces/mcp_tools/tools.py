@@ -48,7 +48,7 @@ Started = tuple[Callable[[], str], Callable[[], None]]
 
 @dataclass(frozen=True)
 class Served:
-    """A lake (its folder, or the address of a DuckLake), the limits of a query, and the most rows of an answer."""
+    """A lake (its folder, or the address of a DuckLake), the limits of a query, and the maximum rows of an answer."""
 
     lake: Path | str
     limits: Limits
@@ -60,7 +60,7 @@ class Served:
 class Tool:
     """An MCP tool. `parameters`: JSON schemas by name. `start` accepts the parameters as keyword arguments.
 
-    `computes`: whether it computes tables that the lake lacks, and stores them there.
+    `computes`: whether it computes tables that are missing in the lake, and stores them there.
     """
 
     name: str
@@ -256,7 +256,7 @@ def _ask(served: Served, name: str, top: int = 20, **limits: str | int) -> Start
 
 
 def _why(served: Served, trace: str, window: str = "full") -> Started:
-    # One for all queries, so that stopping it also stops those that have not begun.
+    # One LakeQuery runs all queries, so that stopping it also stops the queries that have not begun.
     asking, lacking = LakeQuery(served.lake, "", served.limits, served.without_broken), dict[str, None]()
 
     def rows(query: str) -> list[dict[str, Any]]:
@@ -322,7 +322,10 @@ def _at_once(function: Callable[..., str]) -> Callable[..., Started]:
 def _asked(
     served: Served, sql: str, reading: str, rows: int | None = None, limits: Mapping[str, str | int] | None = None
 ) -> Started:
-    """`limits`: the part of the lake that was asked about, whose findings are caveats of the answer."""
+    """Return a started query.
+
+    `limits`: the part of the lake that it is about. Findings about that part become caveats.
+    """
     asking = LakeQuery(served.lake, sql, served.limits, served.without_broken, is_of_user=not limits)
 
     def answer() -> str:
@@ -342,7 +345,7 @@ def _asked(
 
 
 def _about_part(asking: LakeQuery, limits: Mapping[str, str | int], *, has_rows: bool) -> list[str]:
-    """Return what limits an answer about part of the lake, and a remedy if it has no rows."""
+    """Return the findings that limit an answer about part of the lake, and advice if it has no rows."""
     asking.query = query_of_part(limits)
     with asking.answer() as (result, _):
         findings = first_rows(result, _MOST_FINDINGS, MOST_CHARACTERS)

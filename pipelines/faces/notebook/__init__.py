@@ -1,7 +1,8 @@
 """Traces in a notebook, with HTA's names for HTA's functions: `from tracelake import TraceAnalysis`.
 
-Tables are Ibis expressions or Arrow tables, or data frames as in HTA with `TraceAnalysis(…, frames="pandas")`. Only these and
-`.to_pandas()` need pandas. `summary()` is a pandas Series if pandas is installed. docs/migrating-from-hta.md compares each call of HTA with ours.
+Tables are Ibis expressions or Arrow tables, or data frames as in HTA with `TraceAnalysis(…, frames="pandas")`. Only
+data frames and `.to_pandas()` need pandas. `summary()` is a pandas Series if pandas is installed.
+docs/migrating-from-hta.md compares each call of HTA with ours.
 """
 
 from pipelines.critical_path.answer.saved_path import NotASavedPath

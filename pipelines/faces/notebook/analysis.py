@@ -81,7 +81,7 @@ class TraceAnalysis:
         self.close()
 
     def close(self) -> None:
-        """Remove the temporary files; a lake passed by the caller stays."""
+        """Remove the temporary files. A lake passed by the caller is kept."""
         self.t.close()
 
     @property
@@ -116,11 +116,11 @@ class TraceAnalysis:
     ) -> PathAndSuccess:
         """Return the critical path of a rank (or trace id), of the whole trace or under an annotation.
 
-        The result is HTA's pair `cp_graph, success = …`, which also has the graph's methods. `instance_id`: None is the first
-        instance, 3 the fourth, (3, 5) or "3:5" the fourth to the sixth. Without an annotation it is ignored, as in HTA.
-        `profile`: default is the profile of the analysis; `hta` produces the graph of HTA 0.6.1. `switches` overrides single
-        switches (docs/differences-from-hta.md). With `dependencies="data"` operators follow their tensors
-        (docs/data-dependencies.md) as recorded in `execution_trace`, by default the file next to the trace.
+        The result is HTA's pair `cp_graph, success = …`, which also has the graph's methods. `instance_id`: None is the
+        first instance, 3 the fourth, (3, 5) or "3:5" the fourth to the sixth. Without an annotation it is ignored, as
+        in HTA. `profile` (default: the profile of the analysis): `hta` produces the graph of HTA 0.6.1. `switches`
+        overrides single switches (docs/differences-from-hta.md). With `dependencies="data"` operators follow their
+        tensors (docs/data-dependencies.md) as recorded in `execution_trace`, by default the file next to the trace.
 
         Raise TraceNotFound, WindowNotFound (the message lists the annotations), NoExecutionTrace, NothingJoined, TraceRejected
         for a file that is not an execution trace, or ValueError for an invalid instance, profile or switch.
@@ -210,7 +210,7 @@ class TraceAnalysis:
         """
         trace = self.find(rank)
         window = "full" if step is None else f"ProfilerStep#{step}"
-        # Of this trace only, because missing rows of another trace are not a caveat of the answer.
+        # Only for this trace, because missing rows of another trace are not a caveat of the answer.
         answers = {table: answer(self.lake, query, [trace]) for table, query in queries(trace.trace_id, window).items()}
         lacking = [*dict.fromkeys(caveat for rows in answers.values() for caveat in rows.caveats)]
         explanation = of_rows({table: rows.to_dicts() for table, rows in answers.items()}, Path(trace.path).name)
@@ -225,7 +225,7 @@ class TraceAnalysis:
 
     @property
     def plot(self) -> Plots:
-        """Return the charts: `analysis.plot.breakdown()`; `dir(analysis.plot)` lists them."""
+        """Return the charts, such as `analysis.plot.breakdown()`. `dir(analysis.plot)` lists them."""
         return Plots(self)
 
     def tables(self, *names: str) -> list[ir.Table]:
@@ -288,11 +288,12 @@ class TraceAnalysis:
     ) -> Frame:
         """Return the time (ns) with at least `max_queue_length` waiting launches, per rank, device and stream.
 
-        Streams without such a time have no row. `queue_length` is the result of `get_queue_length_time_series` (None: all ranks).
+        Streams that never reach this length have no row. `queue_length`: the result of `get_queue_length_time_series`
+        (None: all ranks).
         """
         queue = self._ranked("queue_length") if queue_length is None else tables.as_ibis(queue_length)
         return self.t.framed(tables.full_queue(queue, max_queue_length))
 
     def get_cuda_kernel_launch_stats(self, ranks: Iterable[int] | None = None) -> Frame:
-        """Return table `launches` with the rank: launch calls, their durations, those of their GPU work, and the delays."""
+        """Return table `launches` with the rank: launch calls, the durations of calls and GPU work, and the delays."""
         return self.t.framed(self._ranked("launches", ranks))

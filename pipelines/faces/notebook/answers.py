@@ -1,6 +1,6 @@
 """Queries in a notebook: SQL or a saved question over the analysis's traces, as a table or a data frame.
 
-They do not import Ibis, which takes two seconds, so the first answer from a published lake takes less than one.
+They do not import Ibis, which takes two seconds, so the first answer from a published lake takes less than one second.
 """
 
 from __future__ import annotations
@@ -27,18 +27,21 @@ from pipelines.runs.store.requested_tables import requested_tables
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_LIMITS = ("capture_quality", "capture_ranks")  # tables with what limits a capture
+_LIMITS = ("capture_quality", "capture_ranks")  # tables with the findings that limit a capture
 _READ_BY_TEXT = {"query", "query_table"}  # functions whose argument is a query or the name of a table
 _QUALIFIED = re.compile(r'\banalyst"?\s*\.', re.IGNORECASE)
 SHOWN = 20
-"""Most rows of an answer that a notebook shows."""
+"""Maximum number of rows of an answer that a notebook shows."""
 
 
 class Answer:
     """The rows of a query, in memory. A notebook shows the first SHOWN rows."""
 
     def __init__(self, rows: pa.Table, query: str, reading: str = "", caveats: Sequence[str] = ()) -> None:
-        """`query`: the SQL of the answer. `reading`: how to read it, shown below the rows. `caveats`: caveats of all rows."""
+        """Wrap `rows`.
+
+        `query`: the SQL of the answer. `reading`: how to read it, shown below the rows. `caveats`: of all rows.
+        """
         self.rows, self.query, self.reading, self.caveats = rows, query, reading, list(caveats)
 
     def __len__(self) -> int:
@@ -106,13 +109,13 @@ def _cell(value: Any, is_number: bool) -> str:
 def answer(
     lake: Lake, query: str, traces: Sequence[RankTrace], reading: str = "", caveats: Sequence[str] = ()
 ) -> Answer:
-    """Return the answer to a SELECT over the lake's tables. Tables with a trace_id have only the rows of `traces`,
-    and table `traces` has their ranks.
+    """Return the answer to a SELECT over the lake's tables.
 
-    Tables in the query are computed first if they are missing or outdated. Its caveats include the traces among `traces` that these
-    tables lack because a model failed on them, and, if it reads a table of captures, what limits the captures of `traces`, such as a
-    missing rank. Duplicate column names get a number: `name_1`. Raise
-    duckdb.Error for an invalid query, WrongValue if the statement returns no rows at all, or names a table as `analyst.…` where the
+    Tables with a trace_id have only the rows of `traces`, and table `traces` has their ranks. Tables in the query are
+    computed first if they are missing or outdated. The caveats name the traces that are missing from these tables
+    because a model failed on them. If the query reads a table of captures, the caveats include the findings about the
+    captures of `traces`, such as a missing rank. Duplicate column names get a number: `name_1`. Raise duckdb.Error for
+    an invalid query, WrongValue if the statement is not a query, or if it names a table as `analyst.…` although the
     lake has other traces, too.
     """
     with connect_parser() as parser:
@@ -129,7 +132,7 @@ def answer(
         if requested.of_captures and traces:
             findings = findings_of_captures_of(con, ids)
             caveats += [finding.sentence for finding in findings]
-        # None: the text does not tell which tables are read.
+        # None: the text does not show which tables are read.
         tables_in_text = None if named is None or named.functions & _READ_BY_TEXT else named.tables
         _only(con, query, tables_in_text, traces)
         relation = con.sql(query)
@@ -140,7 +143,7 @@ def answer(
 
 
 def _with_integers(rows: pa.Table) -> pa.Table:
-    """Return the rows with 64-bit integers instead of DuckDB's sums of integers, which are decimals, where all values fit."""
+    """Return the rows with DuckDB's sums of integers (decimals) as 64-bit integers, if all values of a column fit."""
     import pyarrow as pa
 
     for index, field in enumerate(rows.schema):
@@ -151,9 +154,10 @@ def _with_integers(rows: pa.Table) -> pa.Table:
 
 
 def _only(con: Any, query: str, tables: Iterable[str] | None, traces: Sequence[RankTrace]) -> None:
-    """Hide the rows of other traces, and show the assigned ranks, by temporary views, which take precedence over tables of the same name.
+    """Create temporary views that hide the rows of other traces and show the assigned ranks.
 
-    `tables`: those that the query reads. None: all, which costs 0.3 s. Raise WrongValue for a name that views cannot replace.
+    They take precedence over tables of the same name. `tables`: the tables that the query reads (None: all, which costs
+    0.3 s). Raise WrongValue for a name that views cannot replace.
     """
     ids = {trace.trace_id for trace in traces}
     has_all = con.execute("SELECT count(*) FROM analyst.main.traces").fetchall()[0][0] == len(ids)

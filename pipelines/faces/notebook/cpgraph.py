@@ -77,7 +77,7 @@ class NodeList:
 
 
 def us(ns: int) -> float:
-    """Convert ns to us, HTA's unit; return an int if the result is exact."""
+    """Convert ns to us, HTA's unit. Return an int if the result is a whole number."""
     return ns // 1000 if ns % 1000 == 0 else ns / 1000
 
 
@@ -107,7 +107,7 @@ class LazyGraph(nx.DiGraph):
     _node, _adj, _succ, _pred = _lazy("_node"), _lazy("_adj"), _lazy("_succ"), _lazy("_pred")
 
     def hold(self, saved: SavedPath) -> None:
-        """Become the graph of a path, dropping the cached properties of the previous path."""
+        """Replace the graph by that of another path, and drop the cached properties of the previous path."""
         if "graph" not in self.__dict__:
             super().__init__()
             for name in ("_node", "_adj", "_succ", "_pred"):
@@ -126,7 +126,10 @@ class LazyGraph(nx.DiGraph):
 
     @property
     def arrays(self) -> ArrayGraph:
-        """Return the graph as arrays for networkx, weights in ns. `networkx.dag_longest_path(path.arrays)` is the path."""
+        """Return the graph as arrays for networkx, weights in ns.
+
+        `networkx.dag_longest_path(path.arrays)` returns the path.
+        """
         return self.saved.graph()
 
     def to_networkx(self) -> nx.DiGraph:
@@ -159,7 +162,7 @@ class LazyGraph(nx.DiGraph):
         self._take(made)
 
     def _take(self, made: nx.DiGraph) -> None:
-        """Replace the graph's dictionaries by those of another graph."""
+        """Take over the dictionaries of another graph."""
         for name in ("_node", "_adj", "_succ", "_pred"):
             self.__dict__[name] = made.__dict__[name]
 

@@ -48,7 +48,7 @@ class PathAndSuccess(tuple):
         return (self[0],)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> PathAndSuccess:
-        # Otherwise `__getattr__` would return the path's own, which copies only the path.
+        # Otherwise `__getattr__` would return the path's method, which copies only the path.
         return PathAndSuccess(self[0].__deepcopy__(memo))
 
     def __getattr__(self, name: str) -> Any:
@@ -103,7 +103,7 @@ class CriticalPath(AskedGraph):
         return twin
 
     def __copy__(self) -> CriticalPath:
-        """Return the same as `copy.deepcopy`, because networkx's dictionaries would be shared otherwise."""
+        """Return a deep copy, because a shallow copy would share networkx's dictionaries."""
         return self.__deepcopy__({})
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -114,9 +114,10 @@ class CriticalPath(AskedGraph):
     def critical_path(self) -> bool:
         """Recompute the longest path of the graph after edits, and return whether the graph has a path.
 
-        `cp_graph.edges[u, v]["weight"] = 0` (us), `add_edge`, `remove_edge`, `add_node` and `remove_node` edit the graph. For
-        the attributes of added edges see `edited_graph.give_back`. A graph with a cycle has no path; a warning names the cycle.
-        Raise ValueError if an edge or node is invalid. The message names it, and the path is unchanged.
+        `cp_graph.edges[u, v]["weight"] = 0` (us), `add_edge`, `remove_edge`, `add_node` and `remove_node` edit the
+        graph. For the attributes of added edges see `edited_graph.give_back`. A graph with a cycle has no path. A
+        warning names the cycle. Raise ValueError if an edge or node is invalid. The message names it, and the path is
+        unchanged.
         """
         # The graph cannot have been edited before networkx's dictionaries are built.
         if self.is_filled and (self.saved.events is not None or self.is_edited):
@@ -138,10 +139,10 @@ class CriticalPath(AskedGraph):
         return path
 
     def summary(self) -> pd.Series | Summary:
-        """Print HTA's header and return the percentage of the path's time by what bounds it.
+        """Print HTA's header and return the percentage of the path's time by bound (`bound_by`).
 
         As in HTA, return a pandas Series, or a dict with the same text form if pandas is not installed. `answer.summary` is the
-        plain dict, largest first. Print caveats of severity warning or error to stderr; `caveats` has all of them.
+        plain dict, largest first. Print caveats of severity warning or error to stderr. `caveats` has all of them.
         """
         for caveat in self.caveats:
             if caveat["severity"] != "info":
@@ -152,7 +153,7 @@ class CriticalPath(AskedGraph):
         return series(self.answer.summary)
 
     def show_critical_path(self) -> None:
-        """Print the path's edges in order: time (us), what bounds it, event and name."""
+        """Print the path's edges in order: time (us), bound, event and name."""
         for step in self.answer.path:
             print(
                 f"{step['duration_us']:12.3f}  {step['bound_by']:28}  {step['event_id']:>8}  {visible(step['name'] or '')}"

@@ -1,4 +1,4 @@
-"""HTA's data frames, on request: pandas with HTA's columns, in which names and categories are numbers of a symbol table."""
+"""HTA's data frames, on request: pandas with HTA's columns. Names and categories are numbers of a symbol table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # Frames and their columns are typed Any, because pandas' types do not distinguish a frame from a column.
 
 FRAMES = ("ibis", "pandas")
-"""What methods return: Ibis expressions, or pandas data frames."""
+"""Types of tables that methods return: Ibis expressions, or pandas data frames."""
 _COLUMNS = ("event_id", "cat", "name", "pid", "tid", "start_ns", "duration_ns", "stream", "correlation")
 _ON_GPU_BY_NAME = ("Event Sync", "Context Sync")  # HTA counts these waits as GPU work, whatever their stream
 _OPERATORS = ("cpu_op", "cuda_runtime", "cuda_driver")
@@ -30,7 +30,7 @@ _LAUNCHES = (
 
 
 class NoPandas(TracelakeError, ImportError):
-    """Data frames are requested, and pandas is not installed."""
+    """Raised if data frames are requested, but pandas is not installed."""
 
     hint = "pip install pandas"
 
@@ -38,7 +38,7 @@ class NoPandas(TracelakeError, ImportError):
 class SymbolTable:
     """HTA's TraceSymbolTable: a number for each name and category of some traces, in alphabetical order.
 
-    `sym_table` is the list of them, `sym_index` maps each to its number.
+    `sym_table` is the list of names and categories, `sym_index` maps each to its number.
     """
 
     NULL = -128
@@ -48,7 +48,7 @@ class SymbolTable:
         self.sym_index: dict[str, int] = {symbol: number for number, symbol in enumerate(self.sym_table)}
 
     def get_sym_table(self) -> list[str]:
-        """Return all names and categories; the position of each is its number."""
+        """Return all names and categories. The index of each is its number."""
         return self.sym_table
 
     def get_sym_id_map(self) -> dict[str, int]:
@@ -56,20 +56,20 @@ class SymbolTable:
         return self.sym_index
 
     def find_matches(self, patterns: Sequence[str]) -> list[int]:
-        """Return the numbers of those that contain any of the texts, ascending."""
+        """Return the numbers of the names and categories that contain any of the texts, ascending."""
         contained = re.compile("|".join(map(re.escape, patterns)))
         return [number for number, symbol in enumerate(self.sym_table) if contained.search(symbol)]
 
     def find_matched_symbols(self, patterns: Sequence[str]) -> list[str]:
-        """Return those that contain any of the texts."""
+        """Return the names and categories that contain any of the texts."""
         return [self.sym_table[number] for number in self.find_matches(patterns)]
 
     def get_operator_or_cuda_runtime_query(self) -> str:
-        """Return a condition for `DataFrame.query`: operators and CUDA calls."""
+        """Return a condition for `DataFrame.query` that selects operators and CUDA calls."""
         return f"({' or '.join(f'cat == {self.sym_index.get(cat, self.NULL)}' for cat in _OPERATORS)})"
 
     def get_runtime_launch_events_query(self) -> str:
-        """Return a condition for `DataFrame.query`: launches with GPU work, of the calls that HTA knows."""
+        """Return a condition for `DataFrame.query` that selects launches with GPU work, by the calls that HTA knows."""
         names = " or ".join(f"name == {self.sym_index.get(name, self.NULL)}" for name in _LAUNCHES)
         return f"({names}) and (index_correlation > 0)"
 
@@ -91,10 +91,11 @@ def symbols_of(events: Any) -> SymbolTable:
 def hta_frame(events: Any, symbols: SymbolTable) -> pd.DataFrame:
     """Return the events of one trace, an Ibis table, as HTA's frame, one row per event with time, duration and category.
 
-    The index and column `index` are event ids. `ts`, `dur` and `end` are us on the trace's own clock (int if all are whole).
-    `name` and `cat` are numbers of `symbols`, `s_name` and `s_cat` their texts. `stream` and `correlation` are -1 without.
-    `index_correlation`: the call that launched GPU work, and the work that a call launched last (0: neither; -1: no
-    correlation). `iteration`: the number of the profiler step, for GPU work of its launch (-1: none).
+    The index and column `index` are event ids. `ts`, `dur` and `end` are us on the trace's own clock (int if all are
+    whole). `name` and `cat` are numbers of `symbols`, `s_name` and `s_cat` their texts. `stream` and `correlation` are
+    -1 if missing. `index_correlation`: for GPU work the call that launched it, for a call the work that it launched
+    last (0: neither; -1: no correlation). `iteration`: the number of the profiler step, for GPU work that of its launch
+    (-1: none).
     """
     is_timed = events.start_ns.notnull() & events.duration_ns.notnull()  # a missing time would make all times floats
     is_event = is_timed & events.cat.notnull() & (events.cat != "Trace")
@@ -139,7 +140,10 @@ def _partners(frame: Any) -> Any:
 
 
 def _iterations(frame: Any) -> Any:
-    """Return the number of the profiler step in which an event starts, the last in the file; for GPU work, that of its launch."""
+    """Return the number of the profiler step in which each event, or the launch of GPU work, starts (-1: none).
+
+    If several steps contain the start, the last one in the file wins.
+    """
     import numpy as np
 
     by_time = np.argsort(frame["ts"].to_numpy(), kind="stable")

@@ -1,6 +1,6 @@
-"""Replacement for HTA: programs only change their imports to `from tracelake.hta import …`.
+"""Drop-in replacement for HTA. Programs only change their imports to `from tracelake.hta import …`.
 
-Critical paths equal those of HTA 0.6.1 to the edge and the digit (profile `hta`). `tracelake` itself uses the profile
+Critical paths equal those of HTA 0.6.1 exactly, edge by edge (profile `hta`). `tracelake` itself uses the profile
 `default`.
 """
 
@@ -80,7 +80,10 @@ class TraceAnalysis(_TraceAnalysis):
         include_memory_events: bool = True,
         visualize: bool = True,
     ) -> Frame:
-        """Run `get_cuda_kernel_launch_stats` of the base class, if asked without asynchronous copies and memsets."""
+        """Run `get_cuda_kernel_launch_stats` of the base class.
+
+        `include_memory_events`: include asynchronous copies and memsets.
+        """
         launches: Any = self._ranked("launches", ranks)
         return self.t.framed(launches if include_memory_events else launches.filter(launches.name.notin(_MEMORY_CALLS)))
 

@@ -132,7 +132,7 @@ class AskedGraph(LazyGraph):
 
     @property
     def symbol_table(self) -> SymbolTable:
-        """Return the numbers for names and categories in data frames. Raise ValueError if the path has no trace."""
+        """Return the symbol table of names and categories in data frames. Raise ValueError if the path has no trace."""
         return self._trace("symbol_table").symbol_table
 
     @property

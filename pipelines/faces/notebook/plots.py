@@ -1,6 +1,6 @@
-"""Eight standard charts as Vega-Lite, which JupyterLab and VS Code render natively; `.to_altair()` converts them.
+"""Eight standard charts as Vega-Lite, which JupyterLab and VS Code render natively. `.to_altair()` converts them.
 
-A chart is a query over the analysis's traces and a description of axes. `chart.data` has the drawn rows.
+A chart is a query over the analysis's traces and a description of axes. `chart.data` contains the drawn rows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from pipelines.base.extras import need
 from pipelines.faces.notebook.answers import Answer, question
 
 _MIME = "application/vnd.vegalite.v5+json"
-# A name of each trace, which distinguishes ranks of several captures. Charts group by it, so that none adds up two traces.
+# A unique name of each trace, even for equal ranks of several captures. Charts group by it, so that no chart adds up
+# two traces.
 _TRACES = (
     "WITH _labels AS (SELECT *, coalesce('rank ' || rank, file) AS _label FROM traces), "
     "_traces AS (SELECT *, _label || CASE WHEN count(*) OVER (PARTITION BY _label) > 1 THEN ' of ' || trace_id ELSE '' END "
@@ -131,7 +132,10 @@ class Plots:
         return self._chart("Step time", query, mark, {"x": _q("step"), "y": _q("ms"), "color": _in_order("trace")})
 
     def roofline(self) -> Chart:
-        """Return operators by arithmetic intensity and rate. `suspect`: above the peak, so the peak, type or shapes are wrong."""
+        """Return operators by arithmetic intensity and rate.
+
+        `suspect`: above the peak, so its peak, type or shapes are wrong.
+        """
         query = (
             "SELECT o.op, o.dtype, o.dims, sum(o.gpu_ns) / 1e6 AS ms, sum(w.flops_matrix) / sum(w.bytes) AS flops_per_byte, "
             "sum(w.flops_matrix) / sum(o.gpu_ns) / 1e3 AS teraflops_per_s, any_value(o.bound_by) AS bound_by, "
@@ -178,7 +182,7 @@ def _n(name: str, **more: Any) -> dict[str, Any]:
 
 
 def _in_order(name: str) -> dict[str, Any]:
-    """Return a channel in the order of the rows, because as text rank 10 would precede rank 2."""
+    """Return a channel in the order of the rows, because, sorted as text, rank 10 would precede rank 2."""
     return _n(name, sort=None)
 
 

@@ -1,4 +1,4 @@
-"""Choice of an analysis's traces: from files, which are ingested, or from a lake; and lookup of a trace by rank or id."""
+"""Choice of an analysis's traces, from files (which are ingested) or a lake, and lookup of a trace by rank or id."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Files = Mapping[int, str | Path] | Iterable[str | Path] | str | Path
 
 
 class TraceNotFound(TracelakeError, LookupError):
-    """Raised if no trace or several traces match; the message lists the traces."""
+    """Raised if no trace or several traces match. The message lists the traces."""
 
 
 class TraceFilesInvalid(TraceRejected, ValueError):
@@ -47,9 +47,10 @@ class RankTrace:
 def take_in(lake: Lake, files: Files | None, folder: str | Path | None, job: str | None) -> list[RankTrace]:
     """Ingest files (by rank, a list, or a single file), or all files of a folder, and return their traces by rank.
 
-    Traces that are already in the lake stay. Raise TraceRejected if one of `files` is not a trace, FileNotFoundError if the folder is
-    missing, TraceNotFound if there are no traces, or several in a file that is assigned to a rank. In a folder, warn about files that are
-    not traces, but raise the first error if no file is a trace. Skip overlays in a folder, because they duplicate their traces.
+    Other traces in the lake are kept. In a folder, warn about files that are not traces, but raise the first error if
+    no file is a trace. Skip overlays in a folder, because they duplicate their traces. Raise TraceRejected if one of
+    `files` is not a trace, FileNotFoundError if the folder is missing, TraceNotFound if there are no traces, or several
+    in a file that is assigned to a rank.
     """
     by_rank = [(rank, Path(file)) for rank, file in files.items()] if isinstance(files, Mapping) else []
     if files is None:
@@ -123,7 +124,7 @@ def copied(address: str, lake: Lake, job: str | None) -> None:
 
 
 def rank_caveats(traces: Iterable[RankTrace], tables: Iterable[str]) -> list[str]:
-    """Return a caveat if some of these tables are of captures, whose ranks are not those that the caller assigned."""
+    """Return a caveat if some of these tables are of captures, because they have the files' ranks, not the assigned."""
     of_captures = sorted(set(CAPTURE_TABLES).intersection(tables))
     if not of_captures or not any(trace.has_other_rank for trace in traces):
         return []
@@ -131,7 +132,7 @@ def rank_caveats(traces: Iterable[RankTrace], tables: Iterable[str]) -> list[str
 
 
 def incomplete_of(lake: Lake, traces: Iterable[RankTrace]) -> list[LimitingFinding]:
-    """Return the traces of `traces` that do not cover their whole run."""
+    """Return the findings that limit answers about these traces, such as that a file is truncated."""
     ids = {trace.trace_id for trace in traces}
     with lake.connect(["traces", "findings"]) as con:
         return [finding for finding in findings_of_traces(con) if finding.trace_id in ids]

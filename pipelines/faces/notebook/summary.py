@@ -13,7 +13,7 @@ _INDEX, _NAME = "bound_by", "duration"
 
 
 class Summary(dict[str, float]):
-    """Percent by label. `dict(…)`, `[label]`, `items()`, `get()` and `print()` behave as with the Series."""
+    """Percentages by label. `dict(…)`, `[label]`, `items()`, `get()` and `print()` behave as with the Series."""
 
     def __str__(self) -> str:
         width = max((len(label) for label in (*self, _INDEX)), default=0)
@@ -24,7 +24,7 @@ class Summary(dict[str, float]):
 
 
 def series(percent: Mapping[str, float | None]) -> pd.Series | Summary:
-    """Return the percentages sorted by label, as in HTA. A percentage of None, of a path without length, becomes NaN."""
+    """Return the percentages sorted by label, as in HTA. None (for a path of length 0) becomes NaN."""
     values = {label: float("nan") if value is None else value for label, value in sorted(percent.items())}
     try:
         import pandas as pd

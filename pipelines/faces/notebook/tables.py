@@ -139,7 +139,7 @@ def queue_summary(queue: Any) -> ir.Table:
 def full_queue(queue: Any, at_least: int) -> ir.Table:
     """Return the time (ns) with a full queue by stream, from table `queue_length`.
 
-    It lasts from a change after which the queue is full until the next change.
+    A queue counts as full from a change that fills it until the next change.
     """
     import ibis
 

@@ -79,7 +79,7 @@ class Trace:
         self.is_parsed = False
         self.traces: list[RankTrace] = []
         self.scratch = Path(tempfile.mkdtemp(prefix="tracelake-"))
-        # Not when the object is deleted, because tables that it returned still read the temporary lake.
+        # Not when the object is deleted, because tables that it returned may still read the temporary lake.
         atexit.register(self.close)
         self._store = lake if isinstance(lake, str) and open_store(lake).lake is None else None
         if self._store and not (trace_files is None and trace_dir is None):
@@ -128,12 +128,12 @@ class Trace:
         return {trace.rank: trace.path for trace in self.traces}
 
     def close(self) -> None:
-        """Remove the temporary files; a lake passed by the caller stays."""
+        """Remove the temporary files. A lake passed by the caller is kept."""
         atexit.unregister(self.close)
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     def in_commands(self, trace: RankTrace) -> tuple[str, tuple[str, ...]]:
-        """Return how commands name a trace, and the options with which they find it: its file, or its id and the lake."""
+        """Return the name of a trace in commands and the options that locate it: its file, or its id and the lake."""
         if self._store:
             return trace.trace_id, ("--lake", self._store)
         if self.lake.root.is_relative_to(self.scratch):
@@ -151,7 +151,7 @@ class Trace:
 
     @cached_property
     def symbol_table(self) -> SymbolTable:
-        """Return the numbers for the names and categories of these traces, which data frames have instead of texts."""
+        """Return the symbol table of these traces. Data frames contain its numbers instead of names and categories."""
         return symbols_of(tables.of_traces(self.lake, ["events"], self.traces)[0])
 
     def framed(self, table: ir.Table) -> Any:
@@ -162,7 +162,7 @@ class Trace:
     def connect(
         self, trace_id: str, tables: Iterable[str] = (), execution_trace: Path | None = None
     ) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Yield the connection of a trace (`Subject`), with those of its `tables` that are up to date.
+        """Yield the connection of a trace (`Subject`), with the up-to-date tables among its `tables`.
 
         The trace is joined to `execution_trace` unless that is None. Raise TraceRejected if the file is not an execution trace.
         """
@@ -181,7 +181,7 @@ def trace_of(source: Any) -> Trace:
 
 
 def _expanded(files: Any, folder: Path) -> Files | None:
-    """Return paths with `~` expanded, joined to the folder if they lie in it.
+    """Return paths with `~` expanded, joined to the folder if the file is in it.
 
     Raise WrongValue for an unsupported type, TraceFilesInvalid if a file is missing.
     """

@@ -1,4 +1,4 @@
-"""Columns, bars and sections of a page. templates/blocks.html has the other parts of a section."""
+"""Columns, bars and sections of a page. templates/blocks.html contains the other parts of a section."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Section:
 
 
 def section(ident: str, title: str, *parts: str, note: str = "", docs: tuple[str, str] | None = None) -> Section:
-    """Return a section of parts as the macros return them. An empty part shows nothing."""
+    """Return a section of these parts, which are HTML from the macros. Empty parts are not shown."""
     return Section(ident, title, Markup().join(parts), note, docs)
 
 

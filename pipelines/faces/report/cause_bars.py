@@ -33,7 +33,7 @@ _COLOURS = {
     "earlier_work": "idle",
     "unknown": "idle",
 }
-"""CSS class by cause. Causes that are often in the same window differ. Causes missing here are rare and share `other`."""
+"""CSS class by cause. Causes that often occur in the same window have different colours. Rare causes share `other`."""
 
 
 def colour_of(cause: str) -> str:

@@ -25,12 +25,12 @@ from pipelines.fleet.trends.comparison_verdict import (
 )
 
 Sides = Sequence[Sequence[Trace]]
-_BARS = 14  # of a waterfall, before the bar of all other changes
+_BARS = 14  # bars of a waterfall before the bar of all other changes
 _DOCS = ("reading-a-fleet.md", "Two captures")
 
 
 def page(comparison: Comparison, names: tuple[str, str], sides: Sides, notes: Sequence[str]) -> str:
-    """Return the page of a comparison as HTML. `names`: control and test as the user named them; `notes`: caveats."""
+    """Return the page of a comparison as HTML. `names`: control and test as the user named them. `notes`: caveats."""
     facts = {}
     for side, name in enumerate(("control", "test")):
         devices = {trace.device_name: None for trace in sides[side] if trace.device_name}
@@ -80,7 +80,7 @@ def _work(comparison: Comparison) -> Section | None:
 
 
 def _what(comparison: Comparison) -> str:
-    """Return what the rows divide: causes divide all time of the windows."""
+    """Return the name of the time that the rows add up to. Causes add up to all time of the windows."""
     return "Time" if comparison.by == CAUSE else "GPU time"
 
 

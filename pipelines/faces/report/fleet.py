@@ -32,8 +32,8 @@ def fleet_page(
 ) -> str:
     """Return the page as HTML.
 
-    `links`: the file of a capture's report by capture_id; `now`: current time as text; `findings`: of the newest captures;
-    `notices`: what the tables do not contain.
+    `links`: the file of a capture's report by capture_id. `now`: current time as text. `findings`: about the newest
+    captures. `notices`: sentences about rows that are missing from the tables.
     """
     sections = [section for result in (_jobs(fleet, links), _trends(fleet), *_lists(fleet)) if (section := result)]
     facts = {

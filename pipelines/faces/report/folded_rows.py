@@ -11,11 +11,11 @@ from typing import Any
 Row = dict[str, Any]
 _NUMBER = re.compile(r"\d+")
 _LEAST = 3
-_APART = 0.25  # largest deviation from the median time, relative to it, of a merged layer
+_APART = 0.25  # maximum relative deviation of a merged layer's time from the median
 
 
 def folded(rows: Sequence[Row], sums: Sequence[str], alike: Sequence[str] = ()) -> list[Row]:
-    """Return the rows, merging those whose names differ in one number only and whose times are about equal.
+    """Return the rows, after merging rows whose names differ in one number only and whose times are about equal.
 
     `sums`: the columns to add up. The last one is the time to compare, by which the result is sorted, largest first. `alike`:
     columns that must be equal. Ratios become means weighted by the time. Groups of fewer than _LEAST rows are not merged.

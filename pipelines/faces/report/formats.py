@@ -26,7 +26,10 @@ def name(value: Any) -> Markup:
 
 
 def shorter(text: str, most: int = _LONG) -> str:
-    """Return a text of at most `most` characters. Kernel names become their short names; other texts lose their middle."""
+    """Return a text of at most `most` characters.
+
+    Kernel names become their short names. Other texts lose their middle.
+    """
     if len(text) <= most and "::" not in text and "(" not in text:
         return text  # keeps `Linear_<3>`, whose number identifies the module
     return short_names([text], most)[0]
@@ -111,7 +114,7 @@ def price(value: float) -> str:
 
 
 def device_kind(device_type: int) -> str:
-    """Return the kind of a device from PyTorch's number of its type."""
+    """Return the kind of a device from PyTorch's number of the device type."""
     return {0: "CPU", 1: "CUDA", 6: "HIP"}.get(device_type, f"type {device_type}")
 
 
@@ -147,7 +150,7 @@ _BY_UNIT = {
 
 
 def format_of(column: str) -> Callable[[Any], str]:
-    """Return the format of a column, which its name or the unit at the end of its name determines; otherwise that of names."""
+    """Return the format of a column by its name or the unit at the end of its name, or else the format of names."""
     if column in _BY_NAME:
         return _BY_NAME[column]
     if column.startswith(("n_", "bytes")):

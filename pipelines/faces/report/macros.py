@@ -18,9 +18,9 @@ DOCS = "TRACELAKE_DOCS"
 
 
 def docs_address(page: str) -> str:
-    """Return the address of a page of docs/, or "" if DOCS is not set.
+    """Return the URL of a page of docs/, or "" if DOCS is not set.
 
-    An address that ends in a slash is a site built from docs/.
+    If DOCS ends in a slash, it is a site built from docs/, so `.md` becomes `/`.
     """
     base = os.environ.get(DOCS, "")
     return f"{base}{page.removesuffix('.md')}/" if base.endswith("/") else f"{base}/{page}" if base else ""
@@ -36,14 +36,15 @@ TEMPLATES = Environment(
 )
 TEMPLATES.globals.update(in_words=in_words, docs_address=docs_address)
 _WIDTH = 1000
-"""Pixels of a bar, about. A part that is less than one of them is not visible."""
+"""Approximate width of a bar in pixels. A part below one pixel is not visible."""
 macros: Any = TEMPLATES.get_template("blocks.html").module
 
 
 def bars(rows: Sequence[tuple[str, Sequence[Part]]], colours: dict[str, str]) -> Markup:
     """Return labeled stacked bars, all to the scale of the longest.
 
-    `colours`: CSS class by kind, in the order of the legend, which shows in words the kinds that can be seen in a bar.
+    `colours`: CSS class by kind, in the order of the legend. The legend lists the kinds that are visible in a bar, in
+    words.
     """
     longest = max((sum(part.value for part in parts) for _, parts in rows), default=0) or 1
     used = {part.kind for _, parts in rows for part in parts if part.value >= longest / _WIDTH}

@@ -1,4 +1,4 @@
-"""The page of a report, assembled from its sections; templates/ contains its HTML and style."""
+"""The page of a report, assembled from its sections. templates/ contains its HTML and style."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ _OF_A_RANK = (
     spans,
 )
 _OF_A_DIGEST = (breakdown, steps, critical_path)
-"""The sections about a rank whose tables are in a digest (OF_TRACES in pipelines/lake/retain/digest_files.py)."""
+"""The sections about one rank whose tables are in a digest (OF_TRACES in pipelines/lake/retain/digest_files.py)."""
 
 
 def page(subject: Subject, notices: Sequence[str]) -> str:
     """Return the page of a subject as HTML, from the tables in its database (see subject.TABLES and CAPTURE_TABLES).
 
-    `notices`: what these tables do not contain.
+    `notices`: sentences about rows that are missing from these tables.
     """
     # The section about stragglers, which delay all ranks, precedes the sections about one rank.
     many = len(subject.traces) > 1

@@ -23,7 +23,7 @@ from pipelines.models.sqltext import quoted
 
 Row = dict[str, Any]
 ONLY_DIGEST = "only a digest is kept"
-"""Why a part of a page is missing."""
+"""Reason for a missing part of a page."""
 
 # Tables of a page, computed if they are missing in the lake.
 TABLES = (
@@ -42,7 +42,7 @@ TABLES = (
     *("spans", "span_names", "span_attribution", "unattributed_gpu_work", "span_utilization", "span_name_utilization"),
     *("family_utilization", "op_shape_utilization", "op_work_coverage", "step_pipeline"),
     *("memory_peaks", "memory_timeline", "collective_bandwidth_by_size", "collective_calls", "serving_steps"),
-    *("memory_blocks", "threads"),  # which the views of memory snapshots read
+    *("memory_blocks", "threads"),  # read by the views of memory snapshots
 )
 # Tables of other kinds of files and of captures. A page reads them even if its trace is read from a file.
 _OF_OTHERS = (
@@ -63,7 +63,7 @@ _TRACES = """
 
 
 class NothingFound(TracelakeError, LookupError):
-    """Raised if no capture or trace matches, or several do; the message lists candidates."""
+    """Raised if no capture or trace matches, or several match. The message lists candidates."""
 
     hint = "Give one trace, the files of one capture, or an id."
 
@@ -74,7 +74,7 @@ class Subject:
 
     `shown`: the trace of the sections about one rank. `why_shown`: the reason for that choice, empty if there is only one
     trace. `lake`: the address of the lake that has the traces, empty if they were read from files. `process`: the process of
-    the shown trace, of a file with several.
+    the shown trace, if its file has several processes.
     """
 
     con: duckdb.DuckDBPyConnection
@@ -87,7 +87,7 @@ class Subject:
 
     @property
     def named(self) -> str:
-        """Return how commands name the shown trace: by its id in the lake, or by its file."""
+        """Return the name of the shown trace in commands: its id in the lake, or its file."""
         return self.shown["trace_id"] if self.lake else self.shown["path"]
 
     @property
@@ -117,7 +117,7 @@ class Subject:
         return rows_of_question(self.con, question, trace=[trace["trace_id"] for trace in self.traces])
 
     def rows_of_capture(self, question: str) -> list[Row]:
-        """Return the rows that answer a question about the capture. A single trace has none."""
+        """Return the rows that answer a question about the capture, or [] for a single trace."""
         return rows_of_question(self.con, question, capture=self.capture_id) if self.capture_id else []
 
     @property
@@ -142,15 +142,15 @@ def label(trace: Row) -> str:
 
 
 def of_shown(subject: Subject) -> str:
-    """Return a note about the trace of a section about one rank, and the reason, or "" if there is only one trace."""
+    """Return a note for sections about one rank: the rank and why it is shown, or "" if there is only one trace."""
     return f"Of {subject.label}, {subject.why_shown}. " if subject.why_shown else ""
 
 
 def find_subject(con: duckdb.DuckDBPyConnection, beginning: str, rank: int | None = None, lake: str = "") -> Subject:
-    """Return the capture or trace with this id prefix, or the only one if the prefix is empty.
+    """Return the capture or trace with this id prefix, or the only capture or trace if the prefix is empty.
 
-    `rank`: the rank to show (default: the straggler, or else the first rank). `lake`: as in Subject. Raise NothingFound if none or several match, or if
-    the rank does not exist.
+    `rank`: the rank to show (default: the straggler, or else the first rank). `lake`: as in Subject. Raise NothingFound
+    if none or several match, or if the rank does not exist.
     """
     traces = rows_of(con, f"{_TRACES} WHERE starts_with(t.trace_id, {quoted(beginning)}) ORDER BY t.trace_id")
     captures = con.execute(

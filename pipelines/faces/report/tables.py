@@ -1,4 +1,4 @@
-"""Tables of a page: templates/tables.toml lists them, by the question whose answer each shows."""
+"""Tables of a page. templates/tables.toml lists them by the question that each answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipelines.faces.report.subject import Row, Subject
 
 @dataclass(frozen=True)
 class _Table:
-    """An entry of tables.toml, which explains the fields."""
+    """An entry of tables.toml. The file documents the fields."""
 
     of: str
     columns: Sequence[Column]

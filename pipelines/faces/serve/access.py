@@ -1,7 +1,7 @@
-"""Access rules of a web server on this machine: it answers local programs and the pages that it served itself.
+"""Access rules of a web server on this machine, which answers only local programs and its own pages.
 
 A page of any site that is open in a local browser can send requests to 127.0.0.1. It can use a link, a form, or a name that
-resolves to that address (DNS rebinding). Browsers send that name in Host and the site in Origin.
+resolves to that address (DNS rebinding). Browsers send the name in the header Host and the site in the header Origin.
 """
 
 from __future__ import annotations

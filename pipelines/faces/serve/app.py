@@ -55,8 +55,9 @@ _HEADERS = {
 class Settings:
     """Settings of the server.
 
-    `lake`: a folder, or the address of a DuckLake. `limits`: limits of a query. `rows`: most rows on the page. `queries`: most
-    concurrent queries. `hosts`: names that the server answers to in addition to LOCAL. `without_broken`: skip broken files.
+    `lake`: a folder, or the address of a DuckLake. `limits`: limits of a query. `rows`: maximum number of rows on the
+    page. `queries`: maximum number of concurrent queries. `hosts`: names that the server answers to in addition to
+    LOCAL. `without_broken`: skip broken files.
     """
 
     lake: Path | str
@@ -169,7 +170,7 @@ class Console:
             raise QueryFailed(f"no format {kind!r}: there are {' and '.join(KINDS)}")
         asking = self._asking(body.text("sql"))
         asking.is_of_user = True
-        asking.needs_all = True  # the header carries only caveats on what cannot be computed
+        asking.needs_all = True  # the header is only for caveats about data that cannot be computed
         download = Download(asking, kind, body.fields.get("for_spreadsheet") is True)
         held = AsyncExitStack()  # closed after the last part is sent
 
@@ -193,7 +194,7 @@ class Console:
         return Streamed(download.parts, first, {**_HEADERS, **headers, **download.headers()}, asking, close)
 
     async def make_report(self, request: Request) -> Response:
-        """Return the address of the report of a trace or capture. Make the report if it is missing or outdated."""
+        """Return the address of the report of a trace or capture. Build the report if it is missing or outdated."""
         ident = (await _body(request)).text("id")
         asking = self._asking(existence(ident))
 
@@ -276,7 +277,7 @@ def _error_answer(status: int) -> Callable[[Request, Any], Awaitable[Response]]:
 
 
 def visible_lines(text: str) -> str:
-    """Escape invisible characters in a text, except line breaks (DuckDB's errors have several lines)."""
+    """Escape invisible characters in a text, except line breaks, because DuckDB's errors have several lines."""
     return "\n".join(visible(line) for line in text.split("\n"))
 
 

@@ -10,7 +10,7 @@ from pipelines.models.questions import load_questions
 
 
 def tables_by_layer() -> list[dict[str, Any]]:
-    """Return the layers in order, rules last. A layer has its tables, a table its columns with types and meanings."""
+    """Return the layers in order, rules last, with their tables, and each table's columns with types and meanings."""
     catalog = load_catalog()
     types = column_types(catalog)
     layers = (*(layer for layer in LAYERS if layer != "rules"), "rules")

@@ -20,7 +20,7 @@ class Download:
     """A query that stays open until `close`. Different threads may call its methods, one at a time."""
 
     def __init__(self, asking: LakeQuery, kind: str, for_spreadsheet: bool) -> None:
-        """`kind`: csv or parquet."""
+        """Prepare the download of a query. `kind`: csv or parquet."""
         self.asking, self.kind, self.for_spreadsheet = asking, kind, for_spreadsheet
         self._open = ExitStack()
         self.parts: Iterator[bytes] = iter(())
@@ -39,7 +39,10 @@ class Download:
             raise
 
     def headers(self) -> dict[str, str]:
-        """Return the header with the caveats, after `first`; empty without caveats. Those that do not fit are counted."""
+        """Return the header with the caveats, or {} without caveats.
+
+        Call it after `first`. Caveats that do not fit are counted.
+        """
         shown = [visible(caveat) for caveat in self._caveats]
         listed, n_more = json.dumps(shown), 0
         while len(listed) > _LONGEST_HEADER:

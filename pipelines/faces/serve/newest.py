@@ -12,7 +12,8 @@ from pipelines.faces.limiting_findings import findings_of_trace, with_findings, 
 from pipelines.faces.untrusted_queries import LakeQuery, QueryFailed, first_rows
 from pipelines.faces.why import Why, on_a_screen, why_from_queries
 
-# The newest trace and which answers it has. The query reads every table of the answer, so its caveats cover all of them once.
+# The newest trace, and which answers exist for it. The query reads every table of the answer, so its caveats cover all
+# of them.
 NEWEST = """
 SELECT
     trace_id, capture_id, file, job, rank,
@@ -34,7 +35,7 @@ FROM (
     LIMIT 1
 ) AS newest
 """
-_NAMES = 3  # of a cause
+_NAMES = 3  # maximum number of names of a cause
 _MOST_ROWS, _MOST_BYTES = 100_000, 16_000_000
 
 
@@ -62,7 +63,7 @@ def newest_why(asking: LakeQuery) -> dict[str, Any]:
         )
         return {**answer_texts, "sentence": f"Why it takes as long as it does {lacks}.", "causes": [], "rest": ""}
     of_answer = worded(answer.caveats, newest["file"])
-    if isinstance(answer, Why):  # the caveats of a capture's answer have what limits it
+    if isinstance(answer, Why):  # the caveats of a capture's answer include its findings already
         of_answer = with_findings(
             of_answer, findings_of_trace(lambda query: _asked(asking, query)[0], newest["trace_id"])
         )

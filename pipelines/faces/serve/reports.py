@@ -1,4 +1,4 @@
-"""Reports of traces and captures, made by `tracelake report` in its own process, and reused until the lake changes."""
+"""Reports of traces and captures, built by `tracelake report` in its own process, and reused until the lake changes."""
 
 from __future__ import annotations
 
@@ -30,16 +30,19 @@ _SECONDS = 600
 @dataclass(frozen=True)
 class _Made:
     name: str  # part of the address; random, so that no other page can guess it
-    # Of the lake after the report was made, because making it may compute tables. None if files were ingested or removed
-    # meanwhile, so that the report may lack them.
+    # State of the lake after the report was built, because building it may compute tables. None if files were ingested
+    # or removed during the build, because the report may not cover the change.
     state: str | None
 
 
 class Reports:
-    """The finished reports, in a temporary folder that is deleted when the server ends. One report is made at a time."""
+    """The finished reports, in a temporary folder that is deleted when the server ends.
+
+    One report is built at a time.
+    """
 
     def __init__(self, lake: Path | str, without_broken: bool = False) -> None:
-        """`without_broken`: make them without missing or damaged files."""
+        """Prepare an empty collection. `without_broken`: build the reports without missing or damaged files."""
         self.lake, self.without_broken = lake, without_broken
         self._folder = _new_folder()
         self._made: dict[str, _Made] = {}
@@ -51,16 +54,17 @@ class Reports:
         return isinstance(self.lake, Path)
 
     async def make(self, ident: str) -> str:
-        """Return the name of the report of a trace or capture. Make it if it is missing or the lake has changed since.
+        """Return the name of the report of a trace or capture. Build it if it is missing or the lake has changed since.
 
-        Raise QueryFailed if the report cannot be made.
+        Raise QueryFailed if the report cannot be built.
         """
         if not isinstance(self.lake, Path):
             raise QueryFailed("reports need a lake in a folder", "`tracelake report` takes the trace's files.")
         lake = self.lake
         async with self._making:
             if not _is_own(self._folder.name):
-                # A cleaner of temporary files, such as systemd-tmpfiles, deleted it, after which others may take its name.
+                # A cleaner of temporary files, such as systemd-tmpfiles, deleted it, so another user may have taken its
+                # name.
                 self.close()
                 self._folder = _new_folder()
             made = self._made.get(ident)
@@ -84,14 +88,14 @@ class Reports:
     def page(self, name: str) -> Path | None:
         """Return the file of a finished report, or None for any other name, so that a request cannot name a path.
 
-        None also if the file is gone, which a cleaner of temporary files may have deleted.
+        Return None, too, if the file no longer exists, because a cleaner of temporary files may have deleted it.
         """
         is_made = any(made.name == name for made in self._made.values())
         return path if is_made and (path := self._path(name)).is_file() else None
 
     def close(self) -> None:
         """Remove all reports."""
-        with suppress(OSError):  # the folder of another user, who took its name
+        with suppress(OSError):  # another user may have created a folder of this name
             self._folder.cleanup()
 
     def _path(self, name: str) -> Path:

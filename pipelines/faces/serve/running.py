@@ -1,4 +1,4 @@
-"""Queries in threads: a bounded number runs concurrently, and each stops when its client disconnects."""
+"""Queries in threads. A bounded number runs concurrently, and each stops when its client disconnects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipelines.faces.untrusted_queries import LakeQuery, QueryFailed
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _WAITING = 50
-"""Queries that may wait for a slot; further ones raise Busy."""
+"""Maximum number of queries that wait for a slot. A further query raises Busy."""
 
 
 class Busy(QueryFailed):
@@ -92,14 +92,14 @@ async def _stop_at_disconnect(receive: Receive, asking: LakeQuery, scope: anyio.
 
 
 class Streamed:
-    """An ASGI response whose body comes from a thread, part by part, and whose query ends with it.
+    """An ASGI response whose body is produced by a thread, part by part. The query ends with the response.
 
-    If the query fails in between, the server cuts the connection, so that the client does not take a partial file for the
-    whole.
+    If the query fails in between, the server cuts the connection, so that the client does not take a partial file for a
+    complete one.
     """
 
     def __init__(self, parts: Any, first: bytes, headers: dict[str, str], asking: LakeQuery, close: Callable[[], Any]):
-        """`close` is awaited at the end, also after an error."""
+        """Prepare the response. `close` is awaited at the end, even after an error."""
         self.parts, self.first, self.asking, self.close = parts, first, asking, close
         self.headers = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
 

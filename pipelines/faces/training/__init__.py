@@ -1,1 +1,1 @@
-"""tracelake inside a training script: a handler for torch.profiler, an answer to why the loop takes as long as it does, callbacks."""
+"""tracelake inside a training script: a handler for torch.profiler, the answer to why the loop is slow, callbacks."""

@@ -1,4 +1,4 @@
-"""Callbacks that profile a few steps of a Trainer (Hugging Face transformers) or of a Trainer of Lightning."""
+"""Callbacks that profile a few steps of a Trainer of Hugging Face transformers or of Lightning."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import Any
 def hugging_face_callback(
     on_trace_ready: Callable[[Any], Any], *, wait: int = 10, warmup: int = 1, active: int = 3, repeat: int = 1
 ) -> Any:
-    """Return a TrainerCallback for `Trainer(callbacks=[…])` that profiles and hands each trace on.
+    """Return a TrainerCallback for `Trainer(callbacks=[…])` that profiles and passes each trace to `on_trace_ready`.
 
-    An error of the profiler never stops training: it is a RuntimeWarning, and the profiler stops. `on_trace_ready`: as of
-    torch.profiler, such as `trace_handler(…)`. Of the steps, `wait` are skipped, `warmup` warm the profiler up and `active`
-    are recorded, `repeat` times (0: until the end). Raise ModuleNotFoundError without transformers.
+    An error of the profiler never stops training. It becomes a RuntimeWarning, and the profiler stops.
+    `on_trace_ready`: as in torch.profiler, for example `trace_handler(…)`. `wait` steps are skipped, `warmup` steps
+    warm the profiler up, and `active` steps are recorded, `repeat` times (0: until the end). Raise ModuleNotFoundError
+    without transformers.
     """
     from transformers import TrainerCallback  # pyright: ignore[reportMissingImports]
 
@@ -67,7 +68,7 @@ def lightning_callback(
 
 
 class _ProfiledLoop:
-    """A profiler with a schedule, from the loop's begin to its end."""
+    """A profiler with a schedule, from the start of the loop to its end."""
 
     def __init__(self, on_trace_ready: Callable[[Any], Any], wait: int, warmup: int, active: int, repeat: int) -> None:
         self._on_trace_ready = on_trace_ready
@@ -75,7 +76,7 @@ class _ProfiledLoop:
         self._profiler: Any = None
 
     def begin(self) -> None:
-        self.end()  # of a training that was interrupted
+        self.end()  # ends the profiler of an interrupted training
         self._safely(self._start)
 
     def step(self) -> None:
@@ -101,8 +102,8 @@ class _ProfiledLoop:
         from torch.profiler import profile, schedule
 
         if torch.autograd._profiler_enabled():  # pyright: ignore[reportPrivateImportUsage]
-            raise RuntimeError("another profiler is running")  # which a second one would end
-        # By default it records the CPU and the accelerators that torch supports on this machine.
+            raise RuntimeError("another profiler is running")  # a second profiler would end it
+        # By default, profile records the CPU and the accelerators that torch supports on this machine.
         self._profiler = profile(
             schedule=schedule(**self._schedule), on_trace_ready=self._on_trace_ready, record_shapes=True
         )

@@ -1,8 +1,9 @@
 """`python -m pipelines.faces.training.deliver FILE… TARGET LAKE JOB`: deliver traces that training processes wrote.
 
-It compresses a file, puts the key of its `key_file` (`"name": value,`) first, moves the result into the target in one
-step, ingests it if there is a lake, and removes the file. It may be killed at any time and started again. If several
-processes deliver a file, only the first does so.
+For each file, the process inserts the key in its `key_file` (`"name": value,`) at the start of the JSON object,
+compresses it, and moves the result into the target in one step. Then it ingests the result if a lake is named, and
+removes the file. It may be killed at any time and restarted. If several processes try to deliver a file, only the first
+delivers it.
 """
 
 from __future__ import annotations
@@ -21,20 +22,26 @@ from typing import BinaryIO
 
 from pipelines.faces.training.trace_handler import HIDDEN, key_file
 
-_LEVEL = 1  # of gzip: half the time of level 6, for a sixth more bytes
+_LEVEL = 1  # gzip level: half the time of level 6, for a sixth more bytes
 _NICE = 19
-_HEAD = 64  # bytes, in which the object begins
+_HEAD = 64  # bytes at the start of the file that contain the object's opening brace
 
 
 def _lower_priority() -> None:
-    """Let training go first. Linux may share the CPU by session first, and this process has a session of its own."""
+    """Lower the priority below that of training.
+
+    Linux may share the CPU by session (autogroup), so lower the priority of the session, too.
+    """
     os.nice(_NICE)
     with suppress(OSError):
         Path("/proc/self/autogroup").write_text(str(_NICE))
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Deliver the files. Return 0, or the status of the last ingestion that failed. A file that fails stops no other."""
+    """Deliver the files.
+
+    Return 0, or the status of the last failure. If a file fails, the others are still delivered.
+    """
     *names, target, lake, job = sys.argv[1:] if arguments is None else arguments
     _lower_priority()
     status = 0
@@ -50,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _deliver(file: Path, target: str, lake: str, job: str) -> int:
     """Deliver the file and remove it. Return 0, or the status of a failed ingestion."""
     try:
-        source = file.open("r+b")  # it is only read; but NFS gives an exclusive lock to writers alone
+        source = file.open("r+b")  # opened for writing only because NFS requires it for an exclusive lock
     except FileNotFoundError:  # another process delivered it
         return 0
     with source:
@@ -87,7 +94,7 @@ def _delivered(file: Path, source: BinaryIO, target: str, lake: str, job: str) -
 
 
 def _moved(part: Path, target: str, name: str) -> str:
-    """Move a file into a folder or a bucket, where it appears whole. Return its new path or address."""
+    """Move a file atomically into a folder or a bucket. Return its new path or address."""
     if "://" not in target:
         place = Path(target) / name
         os.replace(part, place)
@@ -96,7 +103,8 @@ def _moved(part: Path, target: str, name: str) -> str:
 
     address = f"{target.rstrip('/')}/{name}"
     bucket, path = fs.FileSystem.from_uri(address)
-    with part.open("rb") as packed, bucket.open_output_stream(path) as output:  # an object appears when it is closed
+    # The object becomes visible when the stream is closed.
+    with part.open("rb") as packed, bucket.open_output_stream(path) as output:
         shutil.copyfileobj(packed, output, 1 << 20)
     part.unlink()
     return address

@@ -1,8 +1,8 @@
-"""Handler of torch.profiler that brings every trace into a lake, or into an inbox, while training goes on.
+"""Handler of torch.profiler that delivers every trace to a lake, or to an inbox, while training continues.
 
-In the training process a trace is only written, as plain JSON and under a hidden name. A process of low priority
-(deliver.py) compresses it, moves it to its place in one step, and ingests it. If that process is killed, the next
-handler of the same folder starts it again.
+The training process only writes the trace, as plain JSON into a hidden folder. A process of low priority (deliver.py)
+compresses it, moves it to its target in one step, and ingests it. If that process is killed, the next handler of the
+same folder restarts the delivery.
 """
 
 from __future__ import annotations
@@ -27,9 +27,12 @@ from pipelines.base.processes import import_path, is_alive, this_process
 HIDDEN = ".tracelake"
 """Folder of traces that are not delivered yet. Its name begins with a dot, so inboxes skip it."""
 _MOST = 1000
-"""Traces of earlier runs that a handler delivers; a command line has room for some ten times as many."""
+"""Maximum number of traces of earlier runs that a handler delivers.
+
+A command line has room for about ten times as many.
+"""
 _OLD_S = 3600
-"""Age from which half a trace of a process that is not seen counts as left."""
+"""Age in seconds at which a partial trace counts as abandoned if its process is not visible."""
 _URL = re.compile(r"[A-Za-z][\w+.-]+://")
 _OWNED = re.compile(
     r"(?P<name>.+\.(?P<host>[^.]+)\.(?P<pid>\d+)(-(?P<start>\d+))?)\.(json|part\.json|key|log|pt\.trace\.json\.gz\.part)"
@@ -46,12 +49,12 @@ def trace_handler(
     """Return a handler for `on_trace_ready` of torch.profiler. It writes a file per trace and rank, and ingests it.
 
     `lake`: the lake's folder, or the address of a DuckLake. `inbox`: instead of a lake, a folder or a bucket (s3://…) from
-    which another machine ingests. `traces`: where the files stay if there is a lake; by default next to it, in
-    `<lake>-traces`; a DuckLake needs it. `job`: the job's name, which is also the folder of its files.
+    which another machine ingests. `traces`: the folder in which the files of a lake are kept (default: `<lake>-traces`;
+    required for a DuckLake). `job`: the job's name, which is also the folder of its files.
 
-    Rank and world size come from torch.distributed, or else from RANK and WORLD_SIZE. An error never stops training: it
-    is a RuntimeWarning. Raise ValueError unless exactly one of `lake` and `inbox` is set, or if there is no folder for the
-    files.
+    Rank and world size come from torch.distributed, or else from RANK and WORLD_SIZE. An error never stops training. It
+    becomes a RuntimeWarning. Raise ValueError unless exactly one of `lake` and `inbox` is set, or if the folder for the
+    files of a lake is not on this machine.
     """
     if (lake is None) == (inbox is None):
         raise ValueError("set either lake or inbox")
@@ -62,14 +65,14 @@ def trace_handler(
 
 
 class TraceHandler:
-    """Handler of the traces of a process, see `trace_handler`. `seconds`: what each call took of the training loop."""
+    """Handler of the traces of a process, see `trace_handler`. `seconds`: the training time that each call took."""
 
     def __init__(self, lake: str | None, job: str | None, target: str) -> None:
         self.seconds: list[float] = []
         self._lake, self._job = lake, job
         self._target = f"{target.rstrip('/')}/{_as_name(job)}" if job else target
         self._deliveries: list[tuple[subprocess.Popen[bytes], Path]] = []
-        # An inbox may be a slow shared disk or a bucket, so the training process writes to a disk of its own.
+        # An inbox may be a slow shared disk or a bucket, so the training process writes to a local disk.
         self._hidden = (Path(self._target) if lake else _near(self._target)) / HIDDEN
         try:
             self._resume()
@@ -86,7 +89,7 @@ class TraceHandler:
         self.seconds.append(time.perf_counter() - began)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until the traces are delivered. Return False if one is not, or not within `timeout_s` seconds each."""
+        """Wait up to `timeout_s` seconds for each delivery. Return whether all traces were delivered."""
         is_delivered = True
         for process, log in self._deliveries:
             try:
@@ -111,7 +114,7 @@ class TraceHandler:
         return complete
 
     def _deliver(self, files: list[Path]) -> None:
-        """Start one process for all files: a night without the lake may have left hundreds."""
+        """Start one delivery process for all files, because a night without the lake may have left hundreds."""
         for process, log in self._deliveries:
             if process.poll() is not None:
                 self._ended(process.returncode, log)
@@ -126,7 +129,7 @@ class TraceHandler:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C stops training, not the delivery
-                # The working folder, which may hold a package of the same name, is not searched for imports.
+                # Do not search the working folder for imports, because it may contain a package of the same name.
                 env={
                     **os.environ,
                     "PYTHONPATH": import_path(),
@@ -137,7 +140,7 @@ class TraceHandler:
         self._deliveries.append((process, log))
 
     def _ended(self, status: int, log: Path) -> bool:
-        """Return whether a delivery succeeded. Otherwise warn with its last words."""
+        """Return whether a delivery succeeded. If not, warn with the last line of its log."""
         if status == 0:
             log.unlink(missing_ok=True)
             return True
@@ -148,7 +151,7 @@ class TraceHandler:
         return False
 
     def _resume(self) -> None:
-        """Deliver the complete traces of processes of this host that have ended, and remove what is old of the others."""
+        """Deliver complete traces of ended processes of this host, and remove their old partial files."""
         left = []
         for file in sorted(self._hidden.iterdir()) if self._hidden.is_dir() else ():
             owned = _OWNED.fullmatch(file.name)
@@ -166,12 +169,15 @@ class TraceHandler:
 
 
 def key_file(trace: Path) -> Path:
-    """Return the file with the key that the delivery puts into a trace. Another rank may deliver it later."""
+    """Return the file with the key that the delivery inserts into a trace.
+
+    The key is in a file, because another rank may deliver the trace later.
+    """
     return trace.with_suffix(".key")
 
 
 def _near(inbox: str) -> Path:
-    """Return the folder on a disk of this machine for what an inbox has not got yet, which no other inbox may get."""
+    """Return the local folder of traces that are not delivered to this inbox yet. Each inbox has a separate folder."""
     address = inbox if _URL.match(inbox) else os.path.abspath(inbox)
     digest = hashlib.sha256(address.encode()).hexdigest()[:16]
     return Path(tempfile.gettempdir()) / f"tracelake-{os.getuid()}" / digest
@@ -209,13 +215,19 @@ def _as_name(text: str) -> str:
 
 
 def _this_process() -> str:
-    """Return the pid and, if it is known, the start of this process. In a container the next process may have its pid."""
+    """Return the pid and, if known, the start time of this process.
+
+    In a container, a later process may have its pid.
+    """
     _, pid, start = this_process().rsplit(":", 2)
     return f"{pid}-{start}" if start else pid
 
 
 def _remove_if_old(file: Path) -> None:
-    """Remove a file, unless a process that is not seen here may still write it: one of a container with this host name."""
+    """Remove a file if it is old.
+
+    An invisible process, in a container with this host name, may still write a newer one.
+    """
     with suppress(FileNotFoundError):
         if time.time() - file.stat().st_mtime > _OLD_S:
             file.unlink()

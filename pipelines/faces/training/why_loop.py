@@ -1,4 +1,4 @@
-"""Why a training loop takes as long as it does: a few steps are profiled, and the answer is printed once, on rank 0."""
+"""The answer to why a training loop takes as long as it does, from a few profiled steps, printed once, on one rank."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _PREFIX = "tracelake/"
 _TRACE = "loop.json"
-_DELETED = "TRACE"  # what commands name instead of the loop's trace
+_DELETED = "TRACE"  # name of the loop's deleted trace in commands
 _UNCUT = {
     "caveat": "uncut_loop",
     "severity": "warning",
@@ -28,8 +28,8 @@ _UNCUT = {
 }
 _ONLY_THE_LOOP = ": put only the loop into the block"
 _UNUSUAL = re.compile(r"[^\w.-]+")
-_LONGEST = 200  # characters; MLflow takes 250
-# Spans as Kineto writes them: before torch 2.13 with several keys a line.
+_LONGEST = 200  # characters; MLflow accepts 250
+# Spans as Kineto writes them. Before torch 2.13, a line has several keys.
 _THREAD = rb'"pid": %b,\s+"tid": %b,'
 _TIMES = rb'\s+"ts": ([\d.]+),\s+"dur": ([\d.]+)'
 _STEP = rb'\{\s+"ph": "X",\s+"cat": "(?:gpu_)?user_annotation",\s+"name": "ProfilerStep#%d",.*?\n  \},'
@@ -41,7 +41,7 @@ def why(steps: int = 5, *, rank: int = 0) -> LoopAnswer:
 
     A step ends with the loop's first optimizer, or with `answer.step()` if the loop calls it. Without either, the whole
     block is profiled. Only `rank` profiles and prints. Code after the last profiled step runs without the profiler. An
-    error never stops training: it is a RuntimeWarning. Raise ValueError if `steps` is below 1.
+    error never stops training. It becomes a RuntimeWarning. Raise ValueError if `steps` is below 1.
     """
     if steps < 1:
         raise ValueError(f"steps={steps}: profile at least one")
@@ -49,10 +49,10 @@ def why(steps: int = 5, *, rank: int = 0) -> LoopAnswer:
 
 
 class LoopAnswer:
-    """The answer of `why`. Its text, and what a notebook shows of it, is empty before the block has ended, and on other ranks.
+    """The answer of `why`. Its text and its HTML are empty until the block has ended, and on other ranks.
 
     `why`: the answer as TraceAnalysis.why returns it, or None. Commands in `why.as_json()` name TRACE, because the trace of
-    the loop is deleted: they work with a trace of the same loop that you keep.
+    the loop is deleted. To run them, pass a trace of the same loop that you recorded separately.
     """
 
     def __init__(self, steps: int, rank: int) -> None:
@@ -79,7 +79,7 @@ class LoopAnswer:
             self._stop()
             if kind is None and self._folder is not None:
                 is_cut = True
-                with suppress(ValueError):  # an empty file, which the reader refuses
+                with suppress(ValueError):  # an empty file cannot be mapped; the reader rejects it
                     is_cut = _end_with_last_step(Path(self._folder.name) / _TRACE, self._n_done)
                 self._answer(self._folder.name)
                 if self.why is not None and not is_cut:
@@ -92,7 +92,7 @@ class LoopAnswer:
 
     def step(self) -> None:
         """End a step. Call it after each step of a loop whose steps do not end with its first optimizer."""
-        is_ended = self._hook is not None and self._optimizer is not None  # the first one, by its optimizer
+        is_ended = self._hook is not None and self._optimizer is not None  # the optimizer ended the first step already
         self._remove_hook()
         if not is_ended:
             self._end_step()
@@ -100,20 +100,22 @@ class LoopAnswer:
     def metrics(self) -> dict[str, float]:
         """Return the answer as numbers by name, for W&B, MLflow or TensorBoard. Empty without an answer.
 
-        Times are ms per step, without the profiler where that is known, and shares percent; those of the GPU are of the
-        steps as profiled, and missing without GPU work. MLflow takes neither all characters of a kernel's name nor all lengths.
+        Times are ms per step, without the profiler if its cost is known. Shares are percent. Shares of GPU time are of
+        the steps with the profiler, and missing without GPU work. Names are changed and cut, because MLflow does not
+        accept every character or length of a kernel's name.
         """
         if self.why is None:
             return {}
         answer, window = self.why, self.why.window
-        # All of the window is the steps': the profiler starts with the first and stops with the last. The sentence is of the
-        # window where the GPU goes on for long after the host's last step; a metric is of a step in every run.
+        # The window consists of the steps, because the profiler starts with the first and stops with the last. The
+        # sentence is about the window if the GPU works long after the host's last step. A metric is per step in every
+        # run.
         numbers = {"step_ms": answer.length / (window["n_steps"] or 1) / 1e6}
-        if window["busy_ns"]:  # otherwise GPU work may merely not have been recorded
+        if window["busy_ns"]:  # else the GPU work may only be unrecorded
             numbers["gpu_computing_percent"] = 100 * window["computing_ns"] / window["length_ns"]
             numbers["gpu_busy_percent"] = 100 * window["busy_ns"] / window["length_ns"]
         numbers |= {f"cause/{cause.kind['cause']}_percent": cause.share for cause in answer.causes}
-        for row in answer.fixes:  # the largest first, of names that are cut alike
+        for row in answer.fixes:  # largest first, so the largest is kept if cut names are equal
             what = "any call" if row["name"] == "*" else row["name"]
             name = _UNUSUAL.sub("_", f"{row['fix']}.{what}" if what else row["fix"])[:_LONGEST]
             numbers.setdefault(f"fix/{name}_saves_percent", row["saves_percent"])
@@ -136,9 +138,9 @@ class LoopAnswer:
             return ProfilerAction.RECORD_AND_SAVE if step == self._steps - 1 else ProfilerAction.RECORD
 
         if torch.autograd._profiler_enabled():  # pyright: ignore[reportPrivateImportUsage]
-            raise RuntimeError("another profiler is running")  # which a second one would end
+            raise RuntimeError("another profiler is running")  # a second profiler would end it
         self._folder = tempfile.TemporaryDirectory(prefix="tracelake-")
-        # By default it records the CPU and the accelerators that torch supports on this machine.
+        # By default, profile records the CPU and the accelerators that torch supports on this machine.
         self._profiler = profile(schedule=action, on_trace_ready=self._export, record_shapes=True)
         self._profiler.start()
         self._hook = register_optimizer_step_post_hook(self._on_optimizer)
@@ -193,12 +195,12 @@ class LoopAnswer:
             self.why = replace(analysis.why(), subject=_DELETED)
 
     def _uncut(self) -> dict[str, str]:
-        # After all steps only the profiler's own end follows.
+        # If all steps are complete, only the end of the profiler follows them, so the block needs no change.
         advice = _ONLY_THE_LOOP if self._n_done < self._steps else ""
         return {**_UNCUT, "detail": _UNCUT["detail"] + advice}
 
     def _give_up(self, error: Exception) -> None:
-        with suppress(Exception):  # otherwise it would go on recording
+        with suppress(Exception):  # otherwise the profiler would continue to record
             self._stop()
         self._clean_up()
         warnings.warn(f"why the loop takes as long as it does is unknown: {error}", RuntimeWarning, stacklevel=3)
@@ -211,7 +213,7 @@ def _end_with_last_step(path: Path, n_complete: int) -> bool:
     Open events of the loop's thread last until the profiler has stopped. A step that ends with its optimizer ends inside
     the optimizer's annotation. The file may have gigabytes, so it is edited in place, and blanks replace removed text.
 
-    Return False for a file without steps in Kineto's layout, which stays as it is.
+    Return False for a file without steps in Kineto's layout, and leave the file unchanged.
     """
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as text:
         for begun in re.finditer(_STEP % n_complete, text, re.DOTALL) if n_complete else ():
@@ -230,5 +232,5 @@ def _end_with_last_step(path: Path, n_complete: int) -> bool:
 
 
 def _us(text: bytes) -> Decimal:
-    """Return a time of a trace, us, as a Decimal, because a float of that magnitude is not exact to 1 ns."""
+    """Return a time of a trace (us) as a Decimal, because a float of that magnitude is not exact to 1 ns."""
     return Decimal(text.decode())

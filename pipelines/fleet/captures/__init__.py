@@ -1,1 +1,1 @@
-"""The grouping of traces to captures, and the roles of ranks that users supply."""
+"""The grouping of traces into captures, and the roles that the user assigns to ranks."""

@@ -1,15 +1,17 @@
-"""The captures that traces form: the ranks of one job that were profiled together.
+"""Captures: the traces of one job whose ranks were profiled together.
 
 Traces of one job in one folder are a group (`traces.group_id`). A folder, such as an inbox, may contain several
-captures of a job. If a rank occurs more than once, the traces are sorted by start. A new capture then begins with a
-trace that overlaps no preceding trace of the capture, or whose rank the capture already has at another time. A capture
-is named after its first-ingested trace, so its id stays when late ranks arrive. The capture with the group's first
-trace has the group's id. If that trace was removed from the lake, no other capture gets the id, because it would mean
-another capture than before. If `forget` removed the trace that a capture is named after, the capture's other traces
-keep its id. A DuckLake does not record which traces were removed, so neither holds there.
+captures of a job. If a rank occurs more than once, the traces are sorted by start. A trace then begins a new capture if
+it overlaps no preceding trace of the capture, or if the capture already has its rank at another time.
 
-A truncated file may have lost the base of its times, so its date is unknown even if the dates of the other traces are
-known. Such traces join the only capture of the group, or form separate captures if there are several. They never replace a
+A capture is named after its first-ingested trace, so its id stays the same when late ranks arrive. The capture that
+contains the group's first trace has the group's id. If the group's first trace was removed from the lake, no other
+capture gets the id, because the id would then denote a different capture. If `forget` removed the trace that a capture
+is named after, the capture's other traces keep its id. The last two rules do not apply to a DuckLake, which does not
+record the removed traces.
+
+A truncated file may have lost the base of its timestamps. Its date is then unknown even if the other traces have dates.
+Such traces join the only capture of the group, or form separate captures if there are several. They never replace a
 rank's dated trace.
 """
 
@@ -27,7 +29,7 @@ from pipelines.base.datafiles import threshold
 
 _INFINITY = float("inf")
 DATED_NS = threshold("dated_ns")
-"""Times above this, 2001-09-09, count from 1970. Others count from the boot of a host, or from an unknown base."""
+"""Times above this limit (2001-09-09) count from 1970, others from the boot of a host or from an unknown base."""
 _SHOWN = 5  # maximum number of names in a sentence
 
 
@@ -69,7 +71,7 @@ class Role:
 
 @dataclass(frozen=True)
 class Finding:
-    """A fact that limits the conclusions from a capture: a row of `capture_quality`."""
+    """A fact that limits the conclusions from a capture, as a row of `capture_quality`."""
 
     check_name: str
     severity: str
@@ -88,9 +90,9 @@ class Capture:
     findings: tuple[Finding, ...]
     roles: tuple[Role, ...] = ()
     lacking: tuple[str, ...] = ()
-    """The tables in which a trace of the capture is missing because a model failed on it, each with the trace's id."""
+    """The tables from which a trace of the capture is missing, because a model failed on it, with the trace's id."""
     is_digest: bool = False
-    """Whether only digests of its traces are kept, so that its tables stay as they are."""
+    """Whether the lake keeps only digests of its traces, so that its tables stay unchanged."""
 
     @property
     def ranks(self) -> list[Member]:
@@ -101,9 +103,10 @@ class Capture:
 
     @property
     def content(self) -> str:
-        """Return a hash over the traces, how they are used, roles, and findings, which may be about other jobs in the folder.
+        """Return a hash over the traces, their use, the roles, the findings, and the tables without some trace.
 
-        The hash also covers the tables in which a trace is missing. It changes if results computed from the capture may change.
+        The findings may be about other jobs in the folder. If results computed from the capture may change, the hash
+        changes.
         """
         parts = [f"{member.trace.trace_id}:{member.rank}:{member.left_out_reason}" for member in self.members]
         parts += [f"{role.rank}:{role.role}:{role.group}" for role in self.roles]
@@ -120,12 +123,13 @@ def find_captures(
     lacking: Mapping[str, Collection[str]] = MappingProxyType({}),
     kept: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Capture]:
-    """Return the captures that the traces form, by capture_id; `roles`: the roles of ranks supplied by the user.
+    """Return the captures that the traces form, ordered by capture_id.
 
-    `digests`: the captures that were reduced to digests, with the ids of their traces. No trace joins them any more.
-    `removed`: by group, the batch and the id of the first-ingested trace that was removed from the lake.
-    `lacking`: by trace id, the tables in which the trace is missing because a model failed on it. `kept`: the ids of
-    captures whose naming trace was removed, by the ids of the traces that remained.
+    `roles`: the roles of ranks, supplied by the user. `digests`: the captures that were reduced to digests, with the
+    ids of their traces. No further trace joins them. `removed`: by group, the batch and the id of the first-ingested
+    trace that was removed from the lake. `lacking`: by trace id, the tables that do not contain the trace, because a
+    model failed on it. `kept`: for captures whose naming trace was removed, the capture's id by the ids of the
+    remaining traces.
     """
     groups: defaultdict[str, list[RankTrace]] = defaultdict(list)
     for trace in traces:
@@ -138,7 +142,7 @@ def find_captures(
         _, first_id = min(first, removed.get(group_id, first))
         named_parts = list(_of_digests(members, digest_of))
         parts = _parts([trace for trace in members if trace.trace_id not in digest_of])
-        parts.sort(key=lambda part: min(map(ingested, part)))  # the first-ingested of several parts keeps an id
+        parts.sort(key=lambda part: min(map(ingested, part)))  # the first-ingested part keeps a shared id
         own = [_own_id(group_id, part, first_id) for part in parts]
         taken = {*own, *(name for name, _ in named_parts)}
         for name, part in zip(own, parts, strict=True):
@@ -151,7 +155,7 @@ def find_captures(
             capture = _capture(name, part)
             other_jobs = jobs[folder_of(part[0].path)] - {capture.job}
             findings = (*capture.findings, *_other_jobs(other_jobs))
-            # A trace that superseded the digest's only one has the digest's id, but is whole.
+            # If a trace superseded the digest's only trace, its capture has the digest's id, but complete traces.
             is_digest = {trace.trace_id for trace in part} <= {*digests.get(name, ())}
             roles_of_capture, absent = _roles(capture, roles), _lacking(part, lacking)
             captures.append(
@@ -161,7 +165,7 @@ def find_captures(
 
 
 def _own_id(group_id: str, part: Sequence[RankTrace], first_id: str) -> str:
-    """Return the id of a capture by its traces. `first_id`: the first-ingested trace of the group."""
+    """Return the id that follows from a capture's traces. `first_id`: the first-ingested trace of the group."""
     _, named_by = min(map(ingested, part))
     has_first = any(trace.trace_id == first_id for trace in part)
     return group_id if has_first else _hash(f"{group_id}\0{named_by}")
@@ -189,7 +193,7 @@ def _roles(capture: Capture, roles: Sequence[Role]) -> tuple[Role, ...]:
 
 
 def ingested(trace: RankTrace) -> tuple[str, str]:
-    """Return the batch that the trace was ingested in and its id, by which traces are ordered."""
+    """Return the sort key of traces by ingestion: the batch that the trace was ingested in, and the trace's id."""
     return trace.ingest_batch_id or trace.batch_id, trace.trace_id
 
 
@@ -198,7 +202,7 @@ def _hash(text: str) -> str:
 
 
 def folder_of(path: str) -> str:
-    """Return the folder that a trace was found in. Only traces of one folder form a capture."""
+    """Return the folder of a trace file. Only traces of one folder form a capture."""
     return str(PurePath(path).parent)
 
 
@@ -250,7 +254,7 @@ def _end(trace: RankTrace) -> float:
 
 
 def _overlap(first: RankTrace, second: RankTrace) -> bool:
-    """Return whether two traces overlap by more than an instant, because a rank's windows may adjoin each other."""
+    """Return whether two traces overlap by more than an instant, because windows of a rank may adjoin."""
     return _start(first) == _start(second) or (_start(first) < _end(second) and _start(second) < _end(first))
 
 
@@ -309,7 +313,7 @@ def _findings(members: list[Member], world_size: int | None, traces: Sequence[Ra
         first_missing = [
             str(rank) for rank in islice((rank for rank in range(world_size) if rank not in present), _SHOWN)
         ]
-        n = world_size - len(present)  # computed, because a file may claim any world size
+        n = world_size - len(present)  # not len() of a list, because a file may claim any world size
         more = f" and {n - len(first_missing)} more" if n > len(first_missing) else ""
         findings.append(
             Finding(

@@ -1,4 +1,4 @@
-"""The input tables about captures, which sql/fleet/ reads in addition to the tables of traces."""
+"""The input tables about captures, which sql/fleet/ reads in addition to the tables about traces."""
 
 from __future__ import annotations
 
@@ -32,14 +32,15 @@ _TRACE = (
 
 
 def lake_captures(lake: Lake, with_roles: bool = True, folders: Collection[str] | None = None) -> dict[str, Capture]:
-    """Return the captures that a lake's traces form, by capture_id; with `folders`, only those of traces found there.
+    """Return the captures that a lake's traces form, by capture_id.
 
-    `with_roles`: False if no requested table depends on roles. Raise RolesError if roles.csv cannot be read.
+    `with_roles`: False if no requested table depends on roles. `folders`: use only traces in these folders. Raise
+    RolesError if roles.csv cannot be read.
     """
     roles, traces = read_roles(lake.root / ROLES) if with_roles else (), read_traces(lake, folders)
     digests = _digests(lake) if traces else {}
     kept = {trace_id for members in digests.values() for trace_id in members}
-    # A trace whose capture is gone forms no other one without its events.
+    # Without events, a trace whose capture no longer exists cannot form another capture.
     traces = [trace for trace in traces if trace.trace_id in kept or not lake.is_digest(Batch(trace.batch_id))]
     lacking_by_batch = lacking(look(lake.root).entries)
     tables = {t.trace_id: lacking_by_batch.get((t.trace_id, t.batch_id), ()) for t in traces if lacking_by_batch}
@@ -48,10 +49,10 @@ def lake_captures(lake: Lake, with_roles: bool = True, folders: Collection[str] 
 
 
 def _digests(lake: Lake) -> dict[str, list[str]]:
-    """Return the captures that were reduced to digests and of which no trace was forgotten, with the ids of their traces.
+    """Return the trace ids of each capture that was reduced to a digest, unless one of its traces was forgotten.
 
-    A trace that a better one superseded still belongs to its capture. A forgotten one that was ingested again is of a later
-    batch than the digest. Raise BrokenFiles.
+    A trace that a better trace superseded still belongs to its capture. If a forgotten trace was ingested again, its
+    batch is later than the digest. Raise BrokenFiles.
     """
     batches = [batch.batch_id for batch in lake.batches(CAPTURE_MARK) if lake.is_digest(batch)]
     if not batches:
@@ -60,7 +61,7 @@ def _digests(lake: Lake) -> dict[str, list[str]]:
         rows = con.execute(
             f"SELECT capture_id, batch_id, list(trace_id) FROM {CAPTURE_RANKS} WHERE batch_id IN {row(batches)} GROUP BY ALL"
         ).fetchall()
-    known = lake.known_traces()  # also those that are still whole, whose batch is reduced later
+    known = lake.known_traces()  # includes complete traces, whose batch will be reduced later
     return {
         capture_id: members
         for capture_id, batch_id, members in rows
@@ -69,7 +70,7 @@ def _digests(lake: Lake) -> dict[str, list[str]]:
 
 
 def read_traces(lake: Lake, folders: Collection[str] | None) -> list[RankTrace]:
-    """Return the committed traces of a lake, all or those found in some folders. Raise BrokenFiles."""
+    """Return the committed traces of a lake, or only those in `folders` unless it is None. Raise BrokenFiles."""
     traces = _read_traces(lake, folders)
     return traces if folders is None else [trace for trace in traces if folder_of(trace.path) in folders]
 

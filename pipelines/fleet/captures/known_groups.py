@@ -1,9 +1,9 @@
-"""The folders whose captures may have changed since all traces were last grouped, by the catalog of the lake.
+"""The folders whose captures may have changed since the last run, according to the lake's catalog.
 
-Captures are formed folder by folder (grouping.py), so only folders with new or removed traces have to be regrouped. For
-each batch of traces, the catalog contains a stamp of its traces and the folders that they came from, and for each
-folder its captures. This record describes the end of a run after which the tables of captures agreed with all traces.
-Without a valid record, or if the roles or the version of this program differ, all traces are regrouped.
+A capture never spans folders (grouping.py), so only the traces of folders with new or removed traces are regrouped. For
+each batch of traces, the catalog contains a stamp of its traces and their folders. For each folder, it contains the
+captures. A run writes this record at its end if the tables of captures agree with all traces. All traces are regrouped
+if there is no valid record, or if the roles or this program have changed.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from pipelines.lake.table_files import table_names
 from pipelines.models.cache import digest_of
 from pipelines.models.sources import code_digest
 
-GROUPED = "grouped"  # the catalog's record of the inputs of its tables `grouped…`
+GROUPED = "grouped"  # the catalog's record of the inputs of its tables `grouped` and `grouped_captures`
 _MOST = 50
-"""Maximum number of changed folders. If more changed, all traces are regrouped."""
+"""Maximum number of changed folders. If more folders changed, all traces are regrouped."""
 
 
 @dataclass(frozen=True)
 class Grouped:
-    """The folders to regroup. `folders`: None for all.
+    """The folders to regroup. `folders`: None for all folders.
 
-    `before`: the captures that these folders had. `serial`: that of the catalog's record. `added`, `gone`: batches of
-    traces that were added or removed since then; a changed batch is in both.
+    `before`: the captures that these folders had when the record was written. `serial`: the serial number of the
+    record. `added`, `gone`: batches of traces that were added or removed since then. A changed batch is in both.
     """
 
     folders: frozenset[str] | None
@@ -62,7 +62,7 @@ def touched(root: Path, now: Now, inputs_hash: str) -> Grouped:
     recorded = {name: (stamp, json.loads(folders)) for name, stamp, folders in rows_of(root, "SELECT * FROM grouped")}
     stamps = {name: _stamp(now, name) for name in now.marks[MARK]}
     if any(stamp is None and name not in now.marks[CAPTURE_MARK] for name, (stamp, _) in recorded.items()):
-        return ALL  # the tables of captures have changed since then
+        return ALL  # a table of captures that the record lists no longer exists
     before = {name: entry for name, entry in recorded.items() if entry[0] is not None}
     added = tuple(name for name, stamp in stamps.items() if name not in before or before[name][0] != stamp)
     gone = tuple(name for name in before if before[name][0] != stamps.get(name))
@@ -80,9 +80,10 @@ def touched(root: Path, now: Now, inputs_hash: str) -> Grouped:
 
 
 def note(root: Path, now: Now, inputs_hash: str, seen: Grouped, captures: Mapping[str, Capture]) -> None:
-    """Record that the tables of captures agree with all traces of `now`. `captures`: those of the folders in `seen`.
+    """Record that the tables of captures agree with all traces of `now`.
 
-    If the lake is not writable, do nothing, because a missing record only costs time.
+    `captures`: the captures of the folders in `seen`. If the lake is not writable, do nothing, because a missing record
+    only costs time.
     """
     if seen.folders is not None and not seen.added and not seen.gone:
         return
@@ -112,7 +113,7 @@ def _note(root: Path, now: Now, inputs_hash: str, grouped: Grouped, captures: Ma
             "DELETE FROM grouped_captures WHERE folder = ?", [(folder,) for folder in grouped.folders or ()]
         )
         rows = [(name, _stamp(now, name), json.dumps(sorted(_folders(now, name) or ()))) for name in names]
-        # The current tables of captures: if one of them is deleted, its captures must be recomputed.
+        # Also record the current tables of captures. If one of them is deleted, its captures must be recomputed.
         rows += [(name, None, "[]") for name in table_names(root, CAPTURE_MARK)]
         con.executemany("INSERT OR REPLACE INTO grouped VALUES (?, ?, ?)", rows)
         folder_rows = {
@@ -123,7 +124,7 @@ def _note(root: Path, now: Now, inputs_hash: str, grouped: Grouped, captures: Ma
 
 
 def _stamp(now: Now, name: str) -> str:
-    """Return a text that changes when the traces of a batch change, or the tables that lack one of them."""
+    """Return a text that changes if a batch's traces change, or the tables that do not contain one of them."""
     entry = now.entries.get(name)
     if entry is None or name in now.loose or MARK not in entry.kind.places:
         return now.stamps[name]

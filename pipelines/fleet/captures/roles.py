@@ -1,4 +1,4 @@
-"""The roles of ranks that the user supplies in `roles.csv` of the lake: columns rank, role, group, optionally job."""
+"""The roles of ranks from the user's `roles.csv` in the lake, with columns rank, role, group and optionally job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class RolesError(TracelakeError):
 
 
 def read_roles(path: Path) -> list[Role]:
-    """Return the rows of a table of roles, or none if the file does not exist. Raise RolesError."""
+    """Return the rows of a table of roles; an empty list if the file does not exist. Raise RolesError."""
     try:
         return [_role(path, line, row) for line, row in _TABLE.rows(path)]
     except WrongTable as error:

@@ -1,1 +1,1 @@
-"""One clock for the ranks of a capture."""
+"""The alignment of the clocks of a capture's ranks."""

@@ -1,4 +1,4 @@
-"""The alignment of a capture's clocks: one clock per rank, and all collectives on the lowest rank's clock."""
+"""The alignment of a capture's clocks. It yields one clock per rank, and all collectives on the lowest rank's clock."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pipelines.fleet.collectives.matching import LaneMatch, match_lane, refused_
 
 @dataclass(frozen=True)
 class FittedLane:
-    """A lane with its match and its separate clock fit, which determines the instances that count for clocks.
+    """A lane with its match and its own clock fit, which selects the instances that the capture's clock fit uses.
 
     starts, ends: (members, instances) int64 ns on the lowest rank's clock; None if clocks are not aligned.
     """
@@ -48,7 +48,7 @@ class FittedLane:
 
 @dataclass(frozen=True)
 class FittedClock:
-    """A rank's clock, or the reason why there is none.
+    """A rank's clock, or the reason why the rank has none.
 
     `contradiction_ns`: None if no fit was attempted. `method`: one of METHODS; None without a clock.
     """
@@ -61,7 +61,7 @@ class FittedClock:
 
 
 COLLECTIVE_ENDS, ONE_FILE, SHARED_CLOCK = METHODS = ("collective_ends", "one_file", "shared_clock")
-"""How clocks are aligned: by the ends of collectives, or unchanged, because the ranks share a file or a host."""
+"""How clocks are aligned: by the ends of collectives, or not at all, because the ranks share a file or a host."""
 _NOISE = ("noisy_ends", "too_many_dropped")
 Fits = tuple[list[FittedLane], list[FittedClock]]
 
@@ -74,11 +74,12 @@ def fit_capture(
 ) -> Fits:
     """Match the lanes of a capture and align its clocks, unless all ranks are known to share a clock.
 
-    `ranks`: the capture's, ascending. `one_clock`: the ranks share a clock. `hosts`: by rank, None if unknown.
+    `ranks`: the capture's ranks, ascending. `one_clock`: whether the ranks share a clock. `hosts`: the host of each
+    rank, None if unknown.
 
-    The ends of collectives also determine the offsets between GPU clocks of one host. If the ends are too noisy, for
-    example because ranks share a GPU, ranks of one host keep their common clock. So do ranks of unknown hosts, if their
-    clocks agree within the noise.
+    The ends of collectives also determine the offsets between GPU clocks of one host. The ends may be too noisy, for
+    example because ranks share a GPU. Ranks of one host then keep their common clock. Ranks of unknown hosts keep it if
+    their clocks agree within the noise.
     """
     lanes, mismatch = lanes_of(ranks, kernels)
     host_names = [(hosts or {}).get(rank) for rank in ranks]
@@ -110,7 +111,7 @@ def _is_noisy(fits: Fits) -> bool:
 
 
 def _agree(fits: Fits) -> bool:
-    """Return whether the offsets by the ends of collectives are within their noise.
+    """Return whether the offsets estimated from the ends of collectives are within the noise of the ends.
 
     Their error bars must also be small compared with the mean wait of ranks.
     """
@@ -128,7 +129,7 @@ Matched = tuple[Lane, LaneMatch]
 
 
 def _fit(ranks: Sequence[int], matches: Sequence[Matched], n_steps: int, one_clock: bool, noisy: bool = False) -> Fits:
-    """Return lanes and clocks, with times aligned if possible.
+    """Return the fitted lanes and clocks, with aligned times if possible.
 
     `noisy`: also use lanes whose ends are noisy, if the ranks share a clock or the lane's match is certain.
     """
@@ -168,7 +169,7 @@ def _fit_lane(lane: Lane, match: LaneMatch, n_steps: int, one_clock: bool, noisy
 
 
 def _reasons(fitted: Sequence[FittedLane]) -> dict[int | None, str]:
-    """Return, by rank, the reason of its first refused lane; for None, the reason of the first refused lane of all."""
+    """Return the refusal reason of the first refused lane of each rank, and of the first of all under the key None."""
     reason_by_rank: dict[int | None, str] = {}
     for lane in fitted:
         if lane.refused:
@@ -189,9 +190,9 @@ def _of_one_lane(lane: FittedLane) -> Aligned:
 
 
 def _of_lanes(ranks: Sequence[int], good: Sequence[FittedLane], n_steps: int, one_clock: bool, noisy: bool) -> Aligned:
-    """Fit clocks over the kept instances of all lanes, once per connected set of ranks.
+    """Fit clocks over the kept instances of all lanes of a connected set of ranks.
 
-    The first set with lanes has a fit. Ranks of the other sets have no clock.
+    Only the first connected set with lanes is fitted. Ranks of the other sets have no clock.
     """
     clocks: list[FittedClock] = []
     aligned: dict[int, FittedLane] = {}
@@ -244,11 +245,14 @@ def _pooled(ranks: Sequence[int], lanes: Sequence[FittedLane]) -> Entries:
 
 
 def _near(ranks: Sequence[int], lanes: Sequence[FittedLane]) -> np.ndarray:
-    """Return offsets near the truth, (ranks,) int64 ns: those of the largest lane's fit, and from there lane by lane.
+    """Return offsets near the truth, (ranks,) int64 ns, from which the median polish starts.
 
-    The median polish moves one clock at a time. If groups are nested (a node's ranks meet each other more often than
-    they meet other ranks), it would stop as soon as each node agrees with itself. From these offsets it has little left
-    to change.
+    They begin with the offsets of the largest lane's fit. Each further lane that shares a rank then adds its other
+    ranks.
+
+    The median polish moves one clock at a time. Groups may be nested: a node's ranks meet each other more often than
+    they meet other ranks. From equal clocks, the polish would stop as soon as each node agrees with itself. From these
+    offsets, little is left to change.
     """
     lanes_of_rank: dict[int, list[int]] = {}
     for number, lane in enumerate(lanes):
@@ -279,7 +283,7 @@ def _near(ranks: Sequence[int], lanes: Sequence[FittedLane]) -> np.ndarray:
 def _spread_out(ranks: Sequence[int], lanes: Sequence[FittedLane], fit: ClockFit) -> dict[int, FittedLane]:
     """Return the lanes by number, with times on one clock.
 
-    The offsets shift instances that a lane's own fit dropped, without drift.
+    Instances that the lane's own fit dropped are shifted by the offset only, without a drift correction.
     """
     offsets = {rank: clock.offset_ns for rank, clock in zip(ranks, fit.clocks, strict=True)}
     aligned_by_number, start = {}, 0

@@ -1,4 +1,4 @@
-"""Python models of the lanes, matched kernels and clocks of captures, which are the inputs of the SQL in sql/fleet/.
+"""Python models of the lanes, matched kernels and clocks of captures. They are the inputs of the SQL in sql/fleet/.
 
 They read `_staged_capture_ranks`, `collective_kernels` and `traces`, and create `_fitted_lanes`, `_fitted_kernels`,
 `_fitted_clocks` and `_fitted_contradictions`.
@@ -74,12 +74,12 @@ _CONTRADICTIONS = (
     ("n", "BIGINT", "Kernels that it would match otherwise."),
 )
 _TABLES = ("_fitted_lanes", "_fitted_kernels", "_fitted_clocks", "_fitted_contradictions")
-_AT_ONCE = 50_000  # rows in memory as Python objects
+_AT_ONCE = 50_000  # maximum number of rows in memory as Python objects
 
 
 @dataclass
 class _Rows:
-    """The columns of the tables while they are filled."""
+    """Rows that are not yet in the database, as columns per table."""
 
     tables: dict[str, dict[str, list[Any]]] = field(
         default_factory=lambda: {table: {name: [] for name in types_of(table)} for table in _TABLES}
@@ -150,8 +150,8 @@ def _members(con: duckdb.DuckDBPyConnection) -> dict[str, list[int]]:
 def _of_one_file(con: duckdb.DuckDBPyConnection) -> set[str]:
     """Return the captures whose ranks are processes in one file from one machine.
 
-    The tool recorded these ranks with one clock. The column traces.rank_source cannot decide this, because it is NULL
-    for traces ingested before it existed.
+    Their tool recorded all ranks with one clock. The column traces.rank_source is NULL in traces that were ingested
+    before it existed, so the query reads the metadata.
     """
     query = (
         "SELECT m.capture_id FROM _staged_capture_ranks AS m JOIN traces AS t USING (trace_id) "
@@ -163,7 +163,7 @@ def _of_one_file(con: duckdb.DuckDBPyConnection) -> set[str]:
 
 
 def _hosts(con: duckdb.DuckDBPyConnection) -> dict[str, dict[int, str | None]]:
-    """Return the host of each rank by capture; None if the trace does not record it."""
+    """Return the host of each rank, by capture. The host is None if the trace does not record it."""
     query = (
         "SELECT m.capture_id, m.rank, t.host FROM _staged_capture_ranks AS m JOIN traces AS t USING (trace_id) "
         "WHERE m.left_out_reason IS NULL"
@@ -179,7 +179,7 @@ def _kernels(con: duckdb.DuckDBPyConnection) -> dict[str, dict[int, Kernels]]:
         "SELECT m.capture_id, m.rank, k.trace_id, k.event_id, k.kind, k.waits_for_all, k.device, k.stream, k.start_ns, "
         "k.end_ns, k.step, k.group_name, k.group_ranks, k.group_description, k.seq "
         "FROM _staged_capture_ranks AS m JOIN collective_kernels AS k USING (trace_id) WHERE m.left_out_reason IS NULL "
-        "AND k.duration_ns >= 0 "  # a collective whose shortest kernel is negative would have a negative transfer
+        "AND k.duration_ns >= 0 "  # else the transfer time, which is the shortest kernel, is negative
         "ORDER BY m.capture_id, m.rank, k.start_ns, k.event_id"
     )
     kernels_by_capture: dict[str, dict[int, Kernels]] = {}

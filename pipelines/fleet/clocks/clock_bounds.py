@@ -1,8 +1,8 @@
-"""Hard bounds of clock offsets, because no rank leaves a collective before all ranks have arrived.
+"""Hard bounds of clock offsets. They exist because no rank leaves a collective before all ranks have arrived.
 
-For two ranks of an instance i, o_a - o_b <= end[a, i] - start[b, i]. Chains of ranks give further bounds, so the bounds
-are lengths of shortest paths. Each instance is a hub between the ranks that leave it and the ranks that arrive. A pass
-therefore visits all kernels instead of all pairs of ranks.
+For the offsets o of two ranks a and b in an instance i, o_a - o_b <= end[a, i] - start[b, i]. Chains of ranks give
+further bounds, so the bounds are lengths of shortest paths. Each instance is a hub between the ranks that leave it and
+the ranks that arrive. A pass therefore visits each kernel, not each pair of ranks.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pipelines.fleet.collectives.entries import Entries
 def bounds_of(
     entries: Entries, starts: np.ndarray, ends: np.ndarray, bounded: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return the lowest and highest offset of each rank relative to the first, and the contradiction of the bounds.
+    """Return the lowest and highest offset of each rank relative to the first rank, and the bounds' contradiction.
 
-    The offsets are (ranks,) ns, infinite if nothing bounds them. The contradiction is in ns, 0.0 if there is none.
-    starts, ends: (entries,) ns on the ranks' own clocks. bounded: (instances,), those that count.
+    The offsets are (ranks,) ns, infinite if nothing bounds them. The contradiction is in ns, 0.0 without one. starts,
+    ends: (entries,) ns on the ranks' own clocks. bounded: (instances,), whether an instance bounds the offsets.
     """
     counted, positions = entries.of_instances(bounded)
     starts, ends = starts[positions], ends[positions]
@@ -53,7 +53,7 @@ def _contradict(entries: Entries, starts: np.ndarray, ends: np.ndarray) -> bool:
 def _all_pairs(entries: Entries, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
     """Return the upper bound of o_a - o_b at [a, b], (ranks, ranks) ns, over all chains of ranks (Floyd-Warshall).
 
-    It is needed only for the size of a contradiction.
+    Only the size of a contradiction requires it.
     """
     upper_bound = np.full((entries.n_ranks, entries.n_ranks), np.inf)
     for part in np.split(entries.by_instance.order, np.cumsum(entries.by_instance.size)[:-1]):

@@ -1,9 +1,9 @@
-"""Estimates of the offsets of the ranks' clocks from the ends of their collectives, with error bars and hard bounds.
+"""Estimates of the ranks' clock offsets from the ends of their collectives, with error bars and hard bounds.
 
-No rank leaves a collective before all ranks have arrived, and all leave at the same time except for noise: end[r, i] =
-T_i + o_r + noise. The offsets o come from a median polish, so a few instances that did not end at the same time do no
-harm. Such instances are dropped, and the fit is repeated without them. The estimate must agree with the hard bounds
-(arrival before leaving). If it cannot, the fit is refused.
+No rank leaves a collective before all ranks have arrived, and all leave at the same time except for noise. So end[r, i]
+= T_i + o_r + noise. A median polish estimates the offsets o, because it is robust against a few instances that did not
+end at the same time. Such instances are dropped, and the fit is repeated without them. Each rank must arrive before any
+rank leaves, which sets hard bounds. If the estimate contradicts these bounds, the fit is refused.
 
 A rank takes part in few of a large job's collectives, so they are stored as one entry per kernel (entries.py). Time and
 memory grow with the number of kernels, not with ranks times collectives.
@@ -34,11 +34,12 @@ _DRIFT_ERRORS, _DRIFT_SPAN = threshold("clock_drift_errors"), threshold("clock_d
 
 @dataclass(frozen=True)
 class RankClock:
-    """A rank's clock. Offsets are relative to the first rank's clock, all in ns.
+    """A rank's clock. Offsets are relative to the first rank's clock, in ns.
 
-    estimate_ns: from the ends. offset_ns: the estimate clamped to [low_ns, high_ns]. error_ns: 2 standard errors.
-    drift_ppm: slope of the residuals. drift_applied: the drift is removed from the aligned times. low_ns, high_ns: hard
-    bounds, None if nothing bounds the offset. max_residual_ns: of the kept instances.
+    estimate_ns: the offset estimated from the ends. offset_ns: the estimate clamped to [low_ns, high_ns]. error_ns: 2
+    standard errors. drift_ppm: slope of the residuals. drift_applied: the drift is removed from the aligned times.
+    low_ns, high_ns: hard bounds, None if nothing bounds the offset. max_residual_ns: the largest residual of the kept
+    instances.
     """
 
     offset_ns: int
@@ -55,11 +56,11 @@ class RankClock:
 
 @dataclass(frozen=True)
 class ClockFit:
-    """The result of a fit: the ranks' clocks (in input order), the kept instances, and times on the first rank's clock.
+    """The result of a clock fit: the ranks' clocks in input order, and times on the first rank's clock.
 
-    kept: (instances,) bool. aligned_start_ns, aligned_end_ns: int64, with the shape of the input times.
-    contradiction_ns: by how much the hard bounds contradict each other. If there is no fit, `refused` is the reason and
-    clocks is empty.
+    kept: (instances,) bool, whether the fit used the instance. aligned_start_ns, aligned_end_ns: int64, with the shape
+    of the input times. contradiction_ns: by how much the hard bounds contradict each other. If the fit was refused,
+    `refused` is the reason and `clocks` is empty.
     """
 
     clocks: tuple[RankClock, ...]
@@ -89,7 +90,7 @@ class _Polished:
 
     @property
     def counts(self) -> np.ndarray:
-        """Return which entries belong to kept instances, (entries,)."""
+        """Return a mask of the entries of kept instances, (entries,)."""
         return self.kept[self.entries.instance]
 
 
@@ -114,18 +115,18 @@ def fit_clocks(
 def fit_entries(
     entries: Entries, n_steps: int, about: np.ndarray | None, one_clock: bool, is_certain: bool
 ) -> ClockFit:
-    """Fit the clocks as `fit_clocks` does.
+    """Fit the clocks of ranks whose kernels are stored as entries.
 
-    `about`: (ranks,) int64, offsets near the truth, ns; without them, the fit starts from equal clocks. `one_clock`:
+    `about`: (ranks,) int64, offsets near the truth, ns. If it is None, the fit starts from equal clocks. `one_clock`:
     the ranks share a clock, so times and offsets stay unchanged. Deviations of the ends then widen the error bars, and
-    noisy ends do not refuse the fit. `is_certain`: the match does not depend on the ends, so noise refuses the fit only
-    if its error bar is not small compared with the mean wait of ranks.
+    a fit with noisy ends is not refused. `is_certain`: the match does not depend on the ends. A noisy fit is then
+    refused only if its error bar is not small compared with the mean wait of ranks.
     """
     # Subtract each rank's first end, so that float64 is exact to the ns even if the clocks are far apart.
     base = entries.by_rank.least(entries.end_ns, 0)
     starts = (entries.start_ns - base[entries.rank]).astype(float)
     ends = (entries.end_ns - base[entries.rank]).astype(float)
-    # If several offsets fit, the polish finds the ones nearest to this guess.
+    # If several offsets fit, the polish finds the offsets nearest to this guess.
     first_guess = (base[0] - base if about is None else about - about[0] - (base - base[0])).astype(float)
     fit = _polished(entries, starts, ends, first_guess)
     slopes = _slopes(fit)
@@ -184,7 +185,7 @@ def _clocks(
 
 
 def unfitted(instances: Instances, reason: str) -> ClockFit:
-    """Return a result without a fit, with the reason. Starts and ends are unchanged."""
+    """Return a result without a fit, for this reason. Starts and ends are unchanged."""
     is_kept = np.zeros(instances.end_ns.shape[1], bool)
     return ClockFit((), is_kept, instances.start_ns, instances.end_ns, 0.0, reason)
 
@@ -194,7 +195,7 @@ def _aligned(times: np.ndarray, offset: np.ndarray, base: np.int64, entries: Ent
 
 
 def _fit_and_drop(entries: Entries, ends: np.ndarray, first_guess: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return offsets (ranks,), rounded to ns, and a mask of the instances that they are based on (instances,)."""
+    """Return offsets (ranks,), rounded to ns, and a mask of the instances that determine them (instances,)."""
     is_used = np.ones(len(entries.bounded), bool)
     offset = _polish(entries, ends, first_guess)
     for _ in range(_PASSES):
@@ -212,7 +213,10 @@ def _fit_and_drop(entries: Entries, ends: np.ndarray, first_guess: np.ndarray) -
 
 
 def _polish(entries: Entries, ends: np.ndarray, offset: np.ndarray) -> np.ndarray:
-    """Return the offsets (ranks,). A rank without entries keeps its first guess, up to the common shift of each round."""
+    """Return the offsets (ranks,).
+
+    A rank without entries keeps its first guess, except for the common shift of each round.
+    """
     for _ in range(_ROUNDS):
         polished = entries.by_rank.median(ends - _common(entries, ends, offset)[entries.instance])
         polished = np.where(np.isnan(polished), offset, polished)
@@ -273,7 +277,7 @@ def _theil_sen(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def _drifts(slopes: np.ndarray, fit: _Polished, n_steps: int) -> np.ndarray:
-    """Return a mask of the ranks whose drift, |slope| x span, exceeds the noise over a span of at least _DRIFT_SPAN."""
+    """Return a mask of the ranks with a span of at least _DRIFT_SPAN whose drift (|slope| x span) exceeds the noise."""
     if n_steps < 2 or not fit.kept.any():
         return np.zeros(len(slopes), bool)
     kept_entries, positions = fit.entries.of_instances(fit.kept)
@@ -283,7 +287,7 @@ def _drifts(slopes: np.ndarray, fit: _Polished, n_steps: int) -> np.ndarray:
 
 
 def _bend(fit: _Polished, slopes: np.ndarray) -> np.ndarray:
-    """Return the part of each time that drift adds, (entries,) ns; 0 at the middle of the kept instances."""
+    """Return the time that drift adds to each entry, (entries,) ns. It is 0 at the middle of the kept instances."""
     common = fit.common
     middle = (common[fit.kept].min() + common[fit.kept].max()) / 2
     return slopes[fit.entries.rank] * (common[fit.entries.instance] - middle)
@@ -302,7 +306,7 @@ def _mean_wait(fit: _Polished, offset: np.ndarray) -> float:
 
 
 def _refusal(fit: _Polished, contradiction: float, one_clock: bool, max_error: float) -> str | None:
-    """Return the reason to refuse a fit, or None. `max_error`: error bar up to which noisy ends are accepted, ns."""
+    """Return the reason to refuse a fit, or None. `max_error`: the largest error bar of an accepted noisy fit, ns."""
     n, n_kept = len(fit.kept), int(fit.kept.sum())
     if n < MIN_MATCHED:
         return f"too_few_matched: {n} of at least {MIN_MATCHED}"
@@ -318,9 +322,9 @@ def _refusal(fit: _Polished, contradiction: float, one_clock: bool, max_error: f
 
 
 def joined_ranks(n_ranks: int, instances: Iterable[Sequence[int]]) -> list[list[int]]:
-    """Return the ranks (0 to n_ranks - 1) that instances connect, directly or through other ranks, as sorted lists.
+    """Return the sorted lists of ranks (0 to n_ranks - 1) that instances connect, directly or through other ranks.
 
-    `instances`: for each, the ranks that take part.
+    `instances`: the ranks that take part in each instance.
     """
     group = {rank: [rank] for rank in range(n_ranks)}
     for members in {tuple(members) for members in instances}:

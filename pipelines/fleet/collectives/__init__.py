@@ -1,1 +1,1 @@
-"""The matching of communication kernels of several ranks to collectives, and the ranks that others wait for."""
+"""The matching of several ranks' communication kernels to collectives, and the ranks that others wait for."""

@@ -1,4 +1,4 @@
-"""Matched collectives as one entry per kernel, with medians and minima over the entries of a rank or of an instance."""
+"""Matched collectives with one entry per kernel, and medians and minima of a rank's or an instance's entries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Instances:
-    """Matched collectives: arrays (ranks, instances) of int64 ns; `present` is False if a rank does not take part.
+    """Matched collectives as arrays (ranks, instances), int64 ns. If a rank does not take part, `present` is False.
 
     bounded (instances,): no rank could leave before all ranks had arrived.
     """
@@ -23,7 +23,7 @@ class Instances:
 
 @dataclass(frozen=True)
 class Groups:
-    """The group of each of n entries: key (n,), 0 to n_groups - 1."""
+    """A grouping of n entries. `key` (n,): the group of each entry, 0 to n_groups - 1."""
 
     key: np.ndarray
     n_groups: int
@@ -39,7 +39,7 @@ class Groups:
 
     @cached_property
     def order(self) -> np.ndarray:
-        """Return the positions of the entries, group after group."""
+        """Return the indices of the entries, group after group."""
         return np.argsort(self.key, kind="stable")
 
     def median(self, values: np.ndarray) -> np.ndarray:
@@ -99,7 +99,7 @@ class Entries:
         return Groups(self.instance, len(self.bounded))
 
     def of_instances(self, chosen: np.ndarray) -> tuple[Entries, np.ndarray]:
-        """Return the entries of the chosen instances (a mask), and their positions.
+        """Return the entries of the chosen instances (a mask), and the indices of these entries.
 
         The instances keep their numbers.
         """

@@ -1,4 +1,4 @@
-"""The evidence for a capture's matches, in numbers and in words, for every answer that depends on the matches."""
+"""The evidence for a capture's matches, as counts and as text. Every answer that depends on matches states it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipelines.models.sqltext import quoted
 
 
 def evidence_of(con: duckdb.DuckDBPyConnection, capture_id: str) -> dict[str, int]:
-    """Return the number of used collectives by their weakest evidence, best evidence first, from `collectives`."""
+    """Return from `collectives` the number of used collectives by their weakest evidence, best evidence first."""
     rows = con.execute(
         "SELECT c.matched_by, count(*) FROM collectives AS c "
         f"WHERE c.capture_id = {quoted(capture_id)} AND c.refused_reason IS NULL GROUP BY c.matched_by"
@@ -21,7 +21,7 @@ def evidence_of(con: duckdb.DuckDBPyConnection, capture_id: str) -> dict[str, in
 
 
 def evidence_in_words(names: Sequence[str]) -> str:
-    """Return the evidence as a clause, or an empty text without evidence."""
+    """Return the evidence as a clause, or "" without evidence."""
     phrases = _phrases()
     return f"calls of the ranks are matched by {', '.join(phrases[name] for name in names)}" if names else ""
 

@@ -1,8 +1,8 @@
-"""The lanes of a rank's communication kernels; each lane is matched separately.
+"""Lanes of communication kernels. Each lane is matched separately.
 
-Kernels that name their process group form one lane per group (name and ranks), and its sends and receives another,
-because frameworks number them separately. The other kernels form one lane per stream, numbered by first start. All
-ranks must then have the same number of streams.
+The collectives of a process group (name and ranks) form one lane, and its sends and receives another, because
+frameworks number them separately. Kernels that do not name their process group form one lane per stream, numbered by
+first start. All ranks must then have the same number of such streams.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Kernels:
         return len(self.event_id)
 
     def part(self, chosen: Sequence[int]) -> Kernels:
-        """Return the kernels at the given positions."""
+        """Return the kernels at these indices."""
         part = Kernels(self.rank)
         for name in vars(self):
             if name != "rank":
@@ -86,8 +86,8 @@ class Lane:
 
     @property
     def has_pairs(self) -> bool:
-        """Return whether its calls are sends and receives between two ranks of a larger group."""
-        n_listed = self.group[1].count(",") + 1 if self.group else 0  # not all of them need be in the capture
+        """Return whether the lane's calls are sends and receives between two ranks of a larger group."""
+        n_listed = self.group[1].count(",") + 1 if self.group else 0  # the list may name ranks outside the capture
         return self.is_point_to_point and max(n_listed, len(self.members)) > 2
 
     @property
@@ -150,7 +150,7 @@ def _streams(kernels: Kernels) -> list[Kernels]:
 
 
 def _groups(kernels: Kernels) -> dict[tuple[Group, bool], Kernels]:
-    """Return a rank's kernels by process group, and by whether they are sends and receives."""
+    """Return a rank's kernels by process group and whether they are sends and receives."""
     positions_by_group: dict[tuple[Group, bool], list[int]] = {}
     for position, (group, kind) in enumerate(zip(kernels.group, kernels.kind, strict=True)):
         if group is not None:
@@ -171,7 +171,7 @@ def _sequence(kernels: Kernels) -> RankLane:
 
 
 def _known(values: Sequence[int | None]) -> np.ndarray | None:
-    """Return the values with NONE in place of None, or None if all are None."""
+    """Return the values as an array with NONE for None, or None if all values are None."""
     if all(value is None for value in values):
         return None
     return np.array([NONE if value is None else value for value in values], np.int64)

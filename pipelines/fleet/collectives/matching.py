@@ -1,9 +1,9 @@
-"""The match of a lane: which kernels of the ranks are one collective.
+"""The matching of a lane, which decides which kernels of the ranks are one collective.
 
 Each rank's kernels are paired with those of one reference rank. Each lane (a process group, or a stream if the trace
-names no group) is matched separately. Profilers start at different moments, so a rank may lack the first or last
-kernels of a lane. A gap in the middle is never filled. Its calls are excluded if sequence numbers or steps identify
-them. Otherwise, the lane is refused.
+names no group) is matched separately. Profilers start at different moments, so the first or last kernels of a lane may
+be missing in a rank. If a kernel in the middle is missing, and sequence numbers or steps identify its call, the call is
+excluded. Otherwise, the lane is refused.
 """
 
 from __future__ import annotations
@@ -31,14 +31,17 @@ class LaneMatch:
 
     Attributes:
         reference: the rank that the others are paired with; None if all kernels have sequence numbers.
-        shift: by rank: its kernel i is the reference's kernel i + shift; no entry if the shift is not the same for all pairs.
-        score, runner_up: by rank: spread of the end differences, ns, at the shift and at the next-best shift (None without one).
-        index: (ranks, instances): positions in the ranks' sequences, ranks in input order.
-        evidence: (instances,): the weakest evidence for each instance.
-        rank_evidence: by rank: the weakest evidence for its pairs; for the reference, the weakest of all.
-        contradictions: evidence that would match kernels otherwise.
-        doubt: why the kernels' ends do not support the match, for the refusal if no clock fits; None if they do.
-        refused: why there are no instances; None if there are.
+        shift: by rank. The rank's kernel i pairs with the reference's kernel i + shift. No entry if the shifts of its
+            pairs differ.
+        score, runner_up: by rank, the spread of the end differences, ns, at the shift and at the next-best shift (None
+            without one).
+        index: (ranks, instances), indices into the ranks' sequences, ranks in input order.
+        evidence: (instances,), the weakest evidence for each instance.
+        rank_evidence: by rank, the weakest evidence for its pairs. For the reference, it is the weakest evidence of
+            all.
+        contradictions: evidence that would match kernels differently.
+        doubt: why the kernels' ends do not support the match; None if they do. A refusal states it if no clock fits.
+        refused: why the lane has no instances; None if it has instances.
     """
 
     reference: int | None
@@ -54,14 +57,14 @@ class LaneMatch:
 
     @property
     def is_certain(self) -> bool:
-        """Return whether the traces themselves identify the calls that belong together, by number or by step."""
+        """Return whether sequence numbers or steps in the traces identify the calls that belong together."""
         return bool(self.evidence) and set(self.evidence) <= {SEQUENCE, STEP}
 
 
 def match_lane(lanes: Sequence[RankLane], one_clock: bool = False) -> LaneMatch:
-    """Match one lane of several ranks; the instances are those that all of them have.
+    """Match one lane of several ranks. An instance is a call that all ranks have.
 
-    `one_clock`: all ranks share a clock.
+    `one_clock`: whether all ranks share a clock.
     """
     numbered = all(lane.seq is not None and bool((lane.seq != NONE).all()) for lane in lanes)
     for lane in () if numbered else lanes:
@@ -96,14 +99,14 @@ def match_lane(lanes: Sequence[RankLane], one_clock: bool = False) -> LaneMatch:
 
 
 def refused_match(lanes: Sequence[RankLane], reason: str, contradictions: tuple[Contradiction, ...] = ()) -> LaneMatch:
-    """Return a match without instances, with the reason."""
+    """Return a match without instances, refused for this reason."""
     return LaneMatch(
         None, {}, {}, {}, np.empty((len(lanes), 0), np.int64), contradictions=contradictions, refused=reason
     )
 
 
 def _instances(pairings: Sequence[Pairing], n_reference: int) -> np.ndarray:
-    """Return the positions of the kernels that all ranks have, (ranks, instances), in the order of the reference."""
+    """Return the indices of the kernels that all ranks have, (ranks, instances), in the order of the reference."""
     positions = np.full((len(pairings), n_reference), -1, np.int64)
     for row, pairing in zip(positions, pairings, strict=True):
         paired = np.flatnonzero(pairing.partner >= 0)
@@ -114,7 +117,7 @@ def _instances(pairings: Sequence[Pairing], n_reference: int) -> np.ndarray:
 def _by_shift(
     lanes: Sequence[RankLane], pairings: Sequence[Pairing]
 ) -> tuple[dict[int, int], dict[int, float], dict[int, float | None]]:
-    """Return shift, score and runner-up of the ranks all of whose pairs have the same shift."""
+    """Return the shift, score and runner-up of each rank whose pairs all have the same shift."""
     shift: dict[int, int] = {}
     score: dict[int, float] = {}
     runner_up: dict[int, float | None] = {}

@@ -1,8 +1,8 @@
 """The partner of each communication kernel of a rank on another rank, by the best evidence available.
 
-Sequence numbers and steps are anchors. Calls with the same number, or of the same step, are paired in order if both
-ranks have equally many. Between two anchors, both ranks issue the same calls, so the kernels there are paired in order,
-again only if their counts agree. Calls with different numbers are never paired. Without anchors, the whole files are
+Sequence numbers and steps are anchors. Calls with the same number or step are paired in order if both ranks have
+equally many of them. Between two anchors, both ranks issue the same calls, so the kernels there are also paired in
+order if their counts agree. Calls with different numbers are never paired. Without anchors, the whole files are
 compared by counts, by a clock that both ranks share, and by the spread of the ends.
 """
 
@@ -28,12 +28,15 @@ _CODE = {name: np.int8(code) for code, name in enumerate(EVIDENCE)}
 
 Ints = npt.NDArray[np.int64]
 Pairs = tuple[Ints, Ints]
-"""Positions of one rank's kernels, ascending by key, and of their partners."""
+"""Indices of one rank's kernels, ascending by key, and of their partners."""
 
 
 @dataclass(frozen=True)
 class Contradiction:
-    """Weaker evidence that would pair `n` kernels of a rank otherwise, of those that both kinds of evidence pair."""
+    """Weaker evidence against a pairing, which gives `n` kernels of a rank other partners.
+
+    Only kernels that both kinds of evidence pair are counted.
+    """
 
     rank: int
     matched_by: str
@@ -45,8 +48,9 @@ class Contradiction:
 class Pairing:
     """The partners of a rank's kernels on the reference rank.
 
-    partner (n,): positions there, -1 for none. evidence (n,): indices into EVIDENCE. shifts: None if no spread was
-    computed. doubt: why the ends do not support the pairing; None if they do, or if numbers matched.
+    partner (n,): indices into the reference's kernels, -1 without a partner. evidence (n,): indices into EVIDENCE.
+    shifts: None if no spread was computed. doubt: why the ends do not support the pairing; None if they do, or if
+    sequence numbers matched.
     """
 
     partner: Ints
@@ -88,7 +92,7 @@ class _Partners:
 
 
 def pair_with(lane: RankLane, reference: RankLane, one_clock: bool) -> Pairing:
-    """Pair a rank's kernels with the reference's. `one_clock`: both ranks share a clock."""
+    """Pair a rank's kernels with the reference's. `one_clock`: whether both ranks share a clock."""
     partners = _Partners.of(len(lane))
     if lane is reference:
         positions = np.arange(len(lane))
@@ -124,7 +128,7 @@ def _paired(
 
 
 def _pairs_of_keys(lane_keys: Ints, reference_keys: Ints) -> Pairs:
-    """Pair kernels of the same key in order, for the keys that both sides have equally often."""
+    """Pair kernels with the same key in order, for each key that both sides have equally often."""
     mine, theirs = np.flatnonzero(lane_keys != NONE), np.flatnonzero(reference_keys != NONE)
     (unique_lane_keys, n_own), (unique_reference_keys, n_other) = (
         np.unique(values[positions], return_counts=True)
@@ -141,7 +145,7 @@ def _pairs_of_keys(lane_keys: Ints, reference_keys: Ints) -> Pairs:
 def _anchor_by_sequence(lane: RankLane, reference: RankLane, partners: _Partners) -> int | None:
     """Pair kernels by sequence number.
 
-    If kernels with the same number are of different kinds, pair nothing and return the first such number, else None.
+    If kernels with the same number are of different kinds, pair no kernels and return the first such number, else None.
     """
     if lane.seq is None or reference.seq is None:
         return None
@@ -154,9 +158,10 @@ def _anchor_by_sequence(lane: RankLane, reference: RankLane, partners: _Partners
 
 
 def _in_steps(lane: RankLane, reference: RankLane) -> Pairs:
-    """Pair kernels by their order in each step of the same number.
+    """Pair kernels by their order in each step that both ranks have.
 
-    Return no pairs if the counts, kinds or sequence numbers of most kernels' steps differ.
+    A step in which the counts, kinds or sequence numbers differ has no pairs. Return no pairs at all if too few kernels
+    remain.
     """
     nothing = np.empty(0, np.int64), np.empty(0, np.int64)
     if lane.step is None or reference.step is None:
@@ -173,7 +178,7 @@ def _in_steps(lane: RankLane, reference: RankLane) -> Pairs:
 def _gaps(partners: _Partners, n_other: int) -> Iterator[tuple[slice, slice]]:
     """Yield (slice of the rank, slice of the reference) before, between and after the anchors, if neither is empty.
 
-    Yield nothing if the anchors' orders differ.
+    If the order of the anchors differs between the ranks, yield no gaps.
     """
     mine = np.flatnonzero(partners.partner >= 0)
     theirs = partners.partner[mine]
@@ -200,7 +205,7 @@ def _fill_by_order(lane: RankLane, reference: RankLane, partners: _Partners) -> 
 
 
 def _fill_by_shift(lane: RankLane, reference: RankLane, partners: _Partners, shifts: Shifts, shift: int | None) -> None:
-    """Pair the first and last kernels, too, if anchors and ends agree on one shift."""
+    """Also pair the kernels before the first and after the last anchor, if anchors and ends agree on one shift."""
     if shift is None or shifts.decisive != shift:
         return
     unpaired = np.arange(max(0, -shift), min(len(lane), len(reference) - shift))
@@ -209,10 +214,10 @@ def _fill_by_shift(lane: RankLane, reference: RankLane, partners: _Partners, shi
 
 
 def _by_whole_files(lane: RankLane, reference: RankLane, partners: _Partners, one_clock: bool) -> Pairing:
-    """Pair the files by one shift.
+    """Pair all kernels of both files by one shift.
 
-    If the counts agree, the shift is 0 unless the clock or the ends clearly indicate another shift. Ranks that share a
-    clock, but none of whose calls overlap at any shift, were profiled at different times, and are refused.
+    If the counts agree, the shift is 0 unless the clock or the ends clearly indicate another shift. If ranks share a
+    clock but their calls overlap at no shift, the ranks were profiled at different times, and the pairing is refused.
     """
     shifts = shifts_of(lane, reference)
     possible = {shift for _, shift in shifts.ordered}
@@ -246,12 +251,12 @@ def _along(lane: RankLane, reference: RankLane, shift: int) -> Pairs:
 
 
 def _never_meet(lane: RankLane, reference: RankLane, pairs: Pairs) -> bool:
-    """Return whether of all pairs whose ranks wait for each other, one kernel ended before the other began."""
+    """Return whether, in every pair whose ranks wait for each other, one kernel ended before the other began."""
     return _apart(lane, reference, pairs) == int(_waiting(lane, reference, pairs).sum())
 
 
 def _waiting(lane: RankLane, reference: RankLane, pairs: Pairs) -> npt.NDArray[np.bool_]:
-    """Return which pairs are of collectives whose ranks wait for each other."""
+    """Return a mask of the pairs that belong to collectives whose ranks wait for each other."""
     waiting = np.ones(len(pairs[0]), bool)
     for member, positions in zip((lane, reference), pairs, strict=True):
         if member.waits_for_all is not None:
@@ -260,9 +265,9 @@ def _waiting(lane: RankLane, reference: RankLane, pairs: Pairs) -> npt.NDArray[n
 
 
 def _apart(lane: RankLane, reference: RankLane, pairs: Pairs) -> int:
-    """Return the number of pairs of which one kernel ended before the other began.
+    """Count the pairs of such collectives in which one kernel ended before the other began.
 
-    In a collective whose ranks wait for each other, that is impossible.
+    This is impossible in a collective whose ranks wait for each other, so such a pair is wrong.
     """
     mine, theirs = pairs
     is_apart = (lane.end_ns[mine] + _CLOCK_SLACK < reference.start_ns[theirs]) | (
@@ -274,14 +279,14 @@ def _apart(lane: RankLane, reference: RankLane, pairs: Pairs) -> int:
 def _contradictions(
     lane: RankLane, reference: RankLane, partners: _Partners, shifts: Shifts | None, one_clock: bool
 ) -> Iterator[Contradiction]:
-    """Yield other evidence against the pairs."""
+    """Yield the weaker evidence that contradicts the pairs."""
     paired = np.flatnonzero(partners.partner >= 0)
     if not len(paired):
         return
     evidence = EVIDENCE[int(partners.evidence[paired].min())]
     alternatives: list[tuple[str, Pairs]] = []
     if evidence == SEQUENCE:
-        # What steps alone say: with numbers, steps that contradict them would not count.
+        # Use steps without sequence numbers, because _in_steps drops steps that contradict the numbers.
         alternatives.append((STEP, _in_steps(replace(lane, seq=None), reference)))
     if len(lane) == len(reference) and evidence != FILE:
         alternatives.append((FILE, _along(lane, reference, 0)))

@@ -1,4 +1,4 @@
-"""The communication kernels of one rank that are matched together, as arrays."""
+"""Arrays of one rank's communication kernels that are matched together."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 
 NONE = np.iinfo(np.int64).min
-"""The value for a kernel without a sequence number, or outside of steps."""
+"""The value for a kernel that has no sequence number or is outside of steps."""
 
 
 @dataclass(frozen=True)
 class RankLane:
     """A rank's kernels of one lane, ordered by (start, event_id). Arrays of length n.
 
-    kinds: a number per kind. start_ns, end_ns: int64. seq, step: the sequence number and the profiler step, NONE for a
-    kernel without one; None if no kernel has one. waits_for_all: no rank leaves before all ranks have arrived; None if
-    that is true of all kernels.
+    kinds: a number that identifies the kind. start_ns, end_ns: int64. seq, step: the sequence number and the profiler
+    step, NONE for a kernel without a value. The whole array is None if no kernel has a value. waits_for_all: whether no
+    rank leaves before all ranks have arrived; None if this is true of all kernels.
     """
 
     rank: int
@@ -35,7 +35,7 @@ class RankLane:
         return self.seq is not None and bool((self.seq != NONE).any())
 
     def differs(self, mine: np.ndarray | slice, other: RankLane, theirs: np.ndarray | slice) -> np.ndarray:
-        """Return which pairs of kernels, by position, are not one call: their kinds or their sequence numbers differ."""
+        """Return a mask of the pairs of kernels (by index) that differ in kind or sequence number."""
         differ = self.kinds[mine] != other.kinds[theirs]
         if self.seq is not None and other.seq is not None:
             seq, other_seq = self.seq[mine], other.seq[theirs]

@@ -1,9 +1,9 @@
-"""The root of the waiting in each collective.
+"""The root cause of the waiting in each collective.
 
 In a job with nested groups, the last rank to arrive is often a victim, which met the straggler in a smaller group just
-before. So each collective is followed back. Its last rank came from the preceding collective, which began when that
-collective's last rank arrived, and so on, until the time of the lane's preceding collective. The root is the rank whose
-own busy time on that way is longest.
+before. So each collective is traced back. Its last rank came from the preceding collective, which began when that
+collective's last rank arrived, and so on. The walk stops at the time of the lane's preceding collective. The root is
+the rank with the most busy time on this path.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pipelines.fleet.clocks.alignment import FittedLane
 
 @dataclass(frozen=True)
 class Arrival:
-    """The last arrival at a collective of a lane, ns on the common clock. Of several last ranks, `rank` is the lowest."""
+    """The last arrival at a lane's collective, ns on the common clock. On a tie, `rank` is the lowest rank."""
 
     lane: int
     arrived_ns: int
@@ -27,9 +27,9 @@ class Arrival:
 
 @dataclass(frozen=True)
 class _Link:
-    """The way of the last rank to a collective.
+    """The link from a collective back to the preceding collective of its last rank.
 
-    `before`: index of the preceding collective, or None. `busy_ns`: the time since then.
+    `before`: index of the preceding collective, or None. `busy_ns`: the time since the rank left it.
     """
 
     before: int | None
@@ -37,7 +37,7 @@ class _Link:
 
 
 def roots_of(lanes: Sequence[FittedLane]) -> dict[int, list[int]]:
-    """Return, by lane, the root of each of its instances. Lanes whose clocks are not aligned are omitted."""
+    """Return the root rank of each instance, by lane. Omit lanes whose clocks are not aligned."""
     arrivals: list[Arrival] = []
     ends: dict[int, list[tuple[int, int]]] = {}
     for lane in lanes:
@@ -60,10 +60,10 @@ def roots_of(lanes: Sequence[FittedLane]) -> dict[int, list[int]]:
 
 
 def roots(arrivals: Sequence[Arrival], ends: dict[int, list[tuple[int, int]]], first_ns: int) -> list[int]:
-    """Return the root of each collective.
+    """Return the root rank of each collective.
 
-    `ends`: by rank, when it left collectives, as (ns, index in arrivals), by time. `first_ns`: a rank counts as busy
-    from this time to its first collective.
+    `ends`: by rank, the times when it left collectives, as (ns, index in arrivals) ordered by time. `first_ns`: a rank
+    counts as busy from this time to its first collective.
     """
     links = [_link(arrival, ends[arrival.rank], first_ns) for arrival in arrivals]
     last_met_ns: dict[int, int] = {}  # by lane
@@ -83,16 +83,17 @@ def _link(arrival: Arrival, departures: Sequence[tuple[int, int]], first_ns: int
 
 
 def _root(start: int, arrivals: Sequence[Arrival], links: Sequence[_Link], since_ns: int | None) -> int:
-    """Return the rank that was busy longest on the way back from a collective to `since_ns`.
+    """Return the rank that was busy longest on the path back from a collective to `since_ns`.
 
-    On ties, it is the rank that was reached first on the way back. If the lane met before at the very same time, it is
-    the last rank itself.
+    On ties, return the rank that the walk reached first. If the lane's preceding collective has the same arrival time,
+    return the last rank itself.
     """
     busy: Counter[int] = Counter({arrivals[start].rank: 0})
     current: int | None = start
     while current is not None and (since_ns is None or arrivals[current].arrived_ns > since_ns):
         busy[arrivals[current].rank] += links[current].busy_ns
         before = links[current].before
-        # If clocks are wrong, a collective may seem to end before it began, so require earlier arrivals to end the loop.
+        # With wrong clocks, a collective may seem to end before it began. The loop ends because each arrival must be
+        # earlier.
         current = before if before is not None and arrivals[before].arrived_ns < arrivals[current].arrived_ns else None
     return max(busy, key=lambda rank: busy[rank])

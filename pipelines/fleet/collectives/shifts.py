@@ -1,6 +1,7 @@
 """The shift of a rank's kernels relative to another rank.
 
-A shift is admissible if kinds and sequence numbers agree. The spread of the differences of the kernels' ends decides between shifts.
+A shift is admissible if kinds and sequence numbers agree. Of the admissible shifts, the shift is chosen whose
+differences of the kernels' ends have the smallest spread.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ _AMBIGUITY, _RESOLUTION = threshold("shift_ambiguity"), threshold("shift_resolut
 class Shifts:
     """The admissible shifts of a rank relative to the reference, best first: (spread, shift).
 
-    The spread is that of the differences of the kernels' ends, ns.
+    The spread is the spread of the differences of the kernels' ends, ns.
     """
 
     ordered: tuple[tuple[float, int], ...]
 
     @property
     def decisive(self) -> int | None:
-        """Return the best shift, or None if there is none or the second-best is not clearly worse."""
+        """Return the best shift, or None without shifts or if the second-best shift is not clearly worse."""
         if not self.ordered or self.is_ambiguous:
             return None
         return self.ordered[0][1]
@@ -49,11 +50,11 @@ class Shifts:
         return next((spread for spread, other in self.ordered if other == shift), None)
 
     def runner_up(self, shift: int) -> float | None:
-        """Return the smallest spread at another shift, ns, or None if there is no other."""
+        """Return the smallest spread at another shift, ns, or None without another shift."""
         return next((spread for spread, other in self.ordered if other != shift), None)
 
     def only(self, shifts: set[int]) -> Shifts:
-        """Return those of the shifts that are in `shifts`."""
+        """Return only the admissible shifts that are in `shifts`."""
         return Shifts(tuple(candidate for candidate in self.ordered if candidate[1] in shifts))
 
 
@@ -73,6 +74,6 @@ def shifts_of(lane: RankLane, reference: RankLane) -> Shifts:
 
 
 def _spread(differences: np.ndarray) -> float:
-    # Subtract as integers, because float64 cannot represent a year in ns exactly, and clocks may be a year apart.
+    # Subtract as integers, because clocks may be a year apart, and float64 cannot represent a year in ns exactly.
     near = (differences - differences[0]).astype(float)
     return float(MAD_TO_SIGMA * np.median(np.abs(near - np.median(near))))

@@ -10,14 +10,14 @@ from pipelines.fleet.op_job.p2p import COMPUTES
 from pipelines.fleet.op_job.template import GC, OPTIMIZER, Template
 
 SLACK = threshold("op_job_late_s")
-MEAN_OF = (*COMPUTES, OPTIMIZER, GC)  # median for the others, because a few transfers take a hundred times longer
+MEAN_OF = (*COMPUTES, OPTIMIZER, GC)  # the others use the median, because a few transfers take a hundred times longer
 
 
 def own_times(job: JobTrace, template: Template) -> np.ndarray:
     """Return the seconds [op, step, dp rank] that each op takes without waiting for others, float32 as recorded.
 
-    For an op of a group, that is the time from the group's last start to its end; for others, the duration. Values of
-    at most -SLACK become 0. Less negative values stay, so that clock errors cancel out.
+    For an op of a group, this is the time from the group's last start to the op's end. For other ops, it is the
+    duration. Values of at most -SLACK become 0. Negative values above -SLACK stay, so that clock errors cancel out.
     """
     times, end = job.duration.copy(), job.end
     for unit in template.units:
@@ -34,9 +34,10 @@ def own_times(job: JobTrace, template: Template) -> np.ndarray:
 def ideal_times(job: JobTrace, times: np.ndarray, per_stage: bool = False) -> tuple[np.ndarray, dict[str, float]]:
     """Return ideal seconds [op, step, dp rank], and the ideal of each op type.
 
-    An op type has one value over all steps, dp ranks and stages: the mean for computes, optimizer and gc, and the
-    median for others. `times`: those of `own_times`, with float64 where they were replayed. `per_stage`: one value per
-    op type and stage; the returned values are then those of the last stage.
+    An op type has one value over all steps, dp ranks and stages. It is the mean for computes, optimizer and gc, and the
+    median for other types. `times`: the result of `own_times` as float64, with replayed durations for ungrouped ops.
+    `per_stage`: use one value per op type and stage. The returned ideal of an op type is then the value of its last
+    stage.
     """
     ideal, values = np.zeros(times.shape), {}
     kinds: dict[tuple[str, int], list[int]] = {}

@@ -1,4 +1,4 @@
-"""An op-level trace of a job: one Parquet file of ops, one YAML file with the sizes of its parallelism."""
+"""An op-level trace of a job, in a Parquet file with the ops and a YAML file with the sizes of its parallelism."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pipelines.base.errors import TracelakeError
 
 
 class JobRejected(TracelakeError):
-    """A file that is not an op-level trace of a job. The message names file, position and what to do."""
+    """A file that is not an op-level trace of a job. The message contains the file, the position and the remedy."""
 
 
 @dataclass(frozen=True)
 class JobMeta:
-    """The sizes of a job's parallelism: data, dense/sparse data, pipeline, tensor and virtual pipeline; and all ranks."""
+    """The world size of a job and its parallelism (data, dense/sparse data, pipeline, tensor, virtual pipeline)."""
 
     name: str
     dp: int
@@ -34,7 +34,7 @@ class JobMeta:
 
 @dataclass(frozen=True)
 class Op:
-    """An op of a step, the same in every step and dp rank. Start and end: on dp rank 0 in the first step, s."""
+    """An op that occurs in every step and dp rank. `start` and `end` are from dp rank 0 in the first step, s."""
 
     optype: str
     stage: int
@@ -51,7 +51,7 @@ class Op:
 
 @dataclass(frozen=True, eq=False)
 class JobTrace:
-    """A job's ops over (op, step, dp rank), in seconds, as float32 (as recorded).
+    """The starts and durations of a job's ops as arrays [op, step, dp rank], in seconds, float32 as recorded.
 
     `steps` [step]: step numbers, ascending. `ranks` [stage, dp rank]: global ranks.
     """
@@ -66,7 +66,7 @@ class JobTrace:
 
     @property
     def end(self) -> np.ndarray:
-        """Return ends in the precision of the recording."""
+        """Return the ends of the ops, float32 as recorded."""
         return self.start + self.duration
 
     @property

@@ -1,4 +1,7 @@
-"""The ingestion of op-level job traces into the lake, once by content, with the results of the what-if model."""
+"""The ingestion of op-level job traces into the lake, with the results of the what-if model.
+
+A job with known content is not ingested again.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from pipelines.readers.inputs import Read, Reading, SetInput
 
 
 def job_files(files: Iterable[Path]) -> dict[Path, set[Path]]:
-    """Return the jobs (Parquet files), each with those of its two files that are in `files`.
+    """Return the jobs (Parquet files), each with the files in `files` that belong to it.
 
     A YAML file also adds the Parquet file that it describes, because the YAML file may arrive later.
     """
@@ -30,7 +33,7 @@ def job_files(files: Iterable[Path]) -> dict[Path, set[Path]]:
 
 
 def _described(path: Path) -> list[Path]:
-    """Return the existing Parquet files that a YAML file may describe."""
+    """Return the existing Parquet files that the YAML file `path` may describe."""
     if path.suffix not in (".yaml", ".yml"):
         return []
     candidates = [path.with_suffix(".parquet"), path.with_name(f"trace-{path.stem.removeprefix('meta-')}.parquet")]

@@ -1,6 +1,6 @@
-"""The Parquet file of a job's ops as arrays over (op, step, dp rank).
+"""The reader of a job's Parquet file, which returns arrays [op, step, dp rank].
 
-A file that does not fit is rejected, with the position of the error.
+It rejects a file that does not fit, with the position of the error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ COLUMNS = (
 
 
 def is_job_file(path: Path) -> bool:
-    """Return whether a path is a Parquet file with the columns of an op-level trace. Only its footer is read."""
+    """Return whether a path is a Parquet file with the columns of an op-level trace. Read only its footer."""
     import pyarrow.parquet as pq
     from pyarrow.lib import ArrowException
 
@@ -32,10 +32,10 @@ def is_job_file(path: Path) -> bool:
 
 
 def read_job(path: Path, meta: Path | None = None) -> JobTrace:
-    """Read an op-level trace and its YAML file (by default the one in the same folder).
+    """Read an op-level trace and its YAML file, by default `meta_file(path)`.
 
-    Raise JobRejected if the file is not a Parquet file, lacks a column, has an invalid value (named with its row), or
-    the ops of a (step, dp rank) are not those of the first. Raise OSError if a file cannot be opened.
+    Raise JobRejected if the file is not a Parquet file, a column is missing, or a value is invalid. Raise it also if
+    not every (step, dp rank) has the same ops. The message names the row. Raise OSError if a file cannot be opened.
     """
     sizes = read_meta(meta or meta_file(path))
     columns = _columns(path)
@@ -60,7 +60,7 @@ def _columns(path: Path) -> dict[str, np.ndarray]:
         if column.null_count:
             row = column.is_null().to_pylist().index(True)
             raise JobRejected(f"{path}: column {name!r}, row {row}: no value; every op has all columns")
-        # Whole numbers are probably ns, and would count as seconds.
+        # Integers are probably ns, and would be read as seconds.
         if name in ("start_ts", "duration") and pa.types.is_integer(column.type):
             raise JobRejected(f"{path}: column {name!r} is {column.type}; it must be seconds as floats")
         target = pa.string() if name == "optype" else pa.float32() if name in ("start_ts", "duration") else pa.int64()
@@ -76,9 +76,9 @@ def _columns(path: Path) -> dict[str, np.ndarray]:
 
 
 def _since_step_start(start_s: np.ndarray, step: np.ndarray) -> np.ndarray:
-    """Return starts relative to the first of their step, float32, which could not hold seconds since 1970."""
+    """Return starts relative to the first start of their step, because float32 is too coarse for seconds since 1970."""
     if not np.isfinite(start_s).all():
-        return start_s  # rejected with its row
+        return start_s  # _check_rows rejects the row
     steps, step_at = np.unique(step, return_inverse=True)
     first_s = np.full(len(steps), np.inf)
     np.minimum.at(first_s, step_at, start_s)
@@ -102,7 +102,7 @@ def _check_rows(path: Path, columns: dict[str, np.ndarray], meta: JobMeta) -> No
 
 
 def _in_cells(path: Path, meta: JobMeta, columns: dict[str, np.ndarray]) -> JobTrace:
-    """Return the rows as arrays over (op, step, dp rank).
+    """Return the rows as arrays [op, step, dp rank].
 
     Raise JobRejected if an op is missing or duplicate in a (step, dp rank).
     """
@@ -136,10 +136,10 @@ def _in_cells(path: Path, meta: JobMeta, columns: dict[str, np.ndarray]) -> JobT
 
 
 def _wrong_cell(cells: np.ndarray, shape: tuple[int, int, int]) -> tuple[int | None, tuple[int, ...]] | None:
-    """Return the first cell that is twice in sorted `cells`, with its second position, or not at all, with None.
+    """Return the first duplicate or missing cell of sorted `cells`, or None if they fill an array of `shape` exactly.
 
-    Return None if `cells` are those of an array of this shape. No such array is made, because that of a wrong file may have
-    far more cells than the file has rows.
+    A duplicate cell is returned with the index of its second occurrence, a missing cell with None. No array of this
+    shape is created, because a wrong file may imply far more cells than it has rows.
     """
     numbers = np.arange(len(cells) + 1)
     _, n_steps, n_dp = shape
@@ -158,7 +158,10 @@ def _ids(columns: dict[str, np.ndarray], row: int) -> tuple[int, int, int]:
 
 
 def _ranks(path: Path, columns: dict[str, np.ndarray], meta: JobMeta) -> np.ndarray:
-    """Return the global rank of every [stage, dp rank]. Raise JobRejected if one has two ranks, or none, or that of another."""
+    """Return the global rank of every [stage, dp rank].
+
+    Raise JobRejected if a stage has no ops, if a (stage, dp rank) has two ranks, or if two of them share a rank.
+    """
     stages = np.unique(columns["stage"])
     if len(stages) < meta.pp:
         stage = int(np.argmax(np.append(stages, meta.pp) != np.arange(len(stages) + 1)))

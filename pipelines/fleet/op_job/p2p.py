@@ -1,4 +1,4 @@
-"""Sends and receives between stages: the compute of each, the op it waits for, and the op it ends together with."""
+"""The dependencies of sends and receives between stages, and the pairs of a send and a receive that end together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipelines.fleet.op_job.job import JobMeta, JobRejected, Op
 
 EPS = threshold("op_job_clock_s")
 COMPUTES = ("forward-compute", "backward-compute")
-# By kind of transfer: its compute, and the stage offset of the neighbor that it connects to in the model.
+# By kind of transfer: its compute, and the offset to the neighboring stage that it connects to.
 P2P = {
     "forward-send": ("forward-compute", 1),
     "forward-recv": ("forward-compute", -1),
@@ -22,17 +22,20 @@ _OTHER_END = {"forward-send": "forward-recv", "backward-send": "backward-recv"}
 
 @dataclass
 class Transfers:
-    """The part of a template for p2p ops: edges (op, the op that it waits for) and groups that end together."""
+    """The part of a template for p2p ops.
+
+    `edges`: pairs of an op and the op that it waits for. `groups`: ops that end together.
+    """
 
     edges: list[tuple[int, int]] = field(default_factory=list)
     groups: list[tuple[int, ...]] = field(default_factory=list)
 
 
 def transfers(where: str, meta: JobMeta, ops: tuple[Op, ...], stages: list[dict[str, list[int]]]) -> Transfers:
-    """Return edges and groups of all p2p ops; `stages`: for each stage the ops of each kind, in order.
+    """Return the edges and groups of all p2p ops.
 
-    Raise JobRejected if a stage's transfers do not fit its computes, or if sends of a stage and receives of the next
-    differ in number.
+    `stages`: for each stage, the ops of each kind, in order. Raise JobRejected if a stage's transfers do not fit its
+    computes, or if a stage's sends and its neighbor's receives differ in number.
     """
     result = Transfers()
     crossing: dict[tuple[str, int], list[int]] = {}
@@ -48,7 +51,7 @@ def transfers(where: str, meta: JobMeta, ops: tuple[Op, ...], stages: list[dict[
 
 
 def _real(kind: str, ops: tuple[Op, ...], kinds: dict[str, list[int]]) -> list[int]:
-    """Return the transfers that carry data; the others were recorded without a partner."""
+    """Return the transfers that carry data. The other transfers were recorded without a partner."""
     computes = kinds.get(P2P[kind][0], [])
     if kind.endswith("send"):
         first = min((ops[compute].end for compute in computes), default=float("inf")) - EPS
@@ -58,7 +61,7 @@ def _real(kind: str, ops: tuple[Op, ...], kinds: dict[str, list[int]]) -> list[i
 
 
 def _skipped(kind: str, real: list[int], computes: list[int]) -> int:
-    """Return the number of computes before that of the first transfer, or -1 if the counts do not fit."""
+    """Return the number of computes before the first transfer's compute, or -1 if the counts do not fit."""
     if len(real) in (0, len(computes)):
         return 0
     return 1 if kind.endswith("recv") and len(real) == len(computes) - 1 else -1
@@ -81,7 +84,7 @@ def _attach(where: str, kind: str, real: list[int], kinds: dict[str, list[int]],
 
 
 def _inside(kind: str, real: list[int], kinds: dict[str, list[int]], ops: tuple[Op, ...], meta: JobMeta) -> list[int]:
-    """Return the transfers whose other end is a chunk of the model."""
+    """Return the transfers whose other end belongs to a chunk of the model."""
     compute, step = P2P[kind]
     computes = kinds.get(compute, [])
     skipped = _skipped(kind, real, computes)
@@ -90,7 +93,7 @@ def _inside(kind: str, real: list[int], kinds: dict[str, list[int]], ops: tuple[
 
 
 def _warm_up(kinds: dict[str, list[int]], ops: tuple[Op, ...]) -> Iterable[tuple[int, int]]:
-    """Return the edges of the first backward transfers: each waits for the op two before the first backward compute."""
+    """Return the edges from the first backward transfers to the compute two before the first backward compute."""
     chain = kinds.get("computes", [])
     first = next((i for i, op in enumerate(chain) if ops[op].optype == "backward-compute"), 0)
     if first < 2:

@@ -1,4 +1,4 @@
-"""The heat map of a job: stages by dp ranks, colored by score from 1 to 1.5, as self-contained SVG."""
+"""The heat map of a job, with stages by dp ranks, colored by score from 1 to 1.5, as self-contained SVG."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ LOW, HIGH = 1.0, 1.5
 
 
 def score_heat_map(result: WhatIf) -> str:
-    """Return the scores as SVG: one row per stage, one column per dp rank, the worst ranks framed.
+    """Return the scores as SVG with one row per stage and one column per dp rank. The worst ranks are framed.
 
-    Tooltips contain rank and score. Raise WrongValue if the job loses too little time to have scores.
+    Tooltips contain the rank and its score. Raise WrongValue if the job loses too little time to have scores.
     """
     cells = score_rows(result)
     if not cells:

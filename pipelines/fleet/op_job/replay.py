@@ -1,4 +1,4 @@
-"""A replay of all steps and dp ranks with other durations: the longest path from the start of each step."""
+"""The replay of all steps and dp ranks with changed durations, along the longest path from each step's start."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pipelines.fleet.op_job.template import Template
 def replay(template: Template, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return starts and ends [op, step, dp rank] (float64, s) of ops that take `times` [op, step, dp rank] (s).
 
-    An op starts when all ops that it waits for have ended, or at 0. It ends `times` after its start, or in a group,
-    `times` after the last start of the group.
+    An op starts when all ops that it waits for have ended, or at 0. A single op ends `times` after its start. An op of
+    a group ends `times` after the last start of the group.
     """
     starts, ends = np.zeros(times.shape), np.zeros(times.shape)
     for unit in template.units:

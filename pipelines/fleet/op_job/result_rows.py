@@ -1,4 +1,4 @@
-"""The model's results as rows, the same for the lake and for programs. Columns `…_ns` are in ns."""
+"""The what-if model's results as rows, for both the lake and `--json`. Columns `…_ns` are in ns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Row = dict[str, Any]
 
 
 def job_row(result: WhatIf) -> Row:
-    """Return the job (table `op_jobs`): sizes, mean step times, slowdowns, GPU-seconds."""
+    """Return the row of table `op_jobs`, with sizes, mean step times, slowdowns and GPU-seconds."""
     job, meta, spent = result.job, result.job.meta, result.gpu_seconds
     sizes = {name: getattr(meta, name) for name in ("dp", "dsp", "pp", "tp", "vpp", "world_size")}
     return {
@@ -32,13 +32,13 @@ def job_row(result: WhatIf) -> Row:
 
 
 def part_rows(result: WhatIf) -> list[Row]:
-    """Return the job and its parts (table `op_job_what_if`)."""
+    """Return the rows of table `op_job_what_if`, for the job and its parts."""
     names = ("scope", "key", "slowdown", "explained", "explained_alone", "slowdown_stage_ideal")
     return [{name: getattr(part, name) for name in names} for part in result.parts]
 
 
 def step_rows(result: WhatIf) -> list[Row]:
-    """Return every part in every step (table `op_job_steps`)."""
+    """Return the rows of table `op_job_steps`, for every part in every step."""
     return [row for part in result.parts for row in _steps_of(result, part)]
 
 
@@ -60,7 +60,7 @@ def _steps_of(result: WhatIf, part: Part) -> list[Row]:
 
 
 def score_rows(result: WhatIf) -> list[Row]:
-    """Return the cells of the heat map (table `op_job_rank_scores`), or none if the job was not decomposed."""
+    """Return the rows of table `op_job_rank_scores` (the heat map's cells), or [] if the job was not decomposed."""
     if result.scores is None:
         return []
     worst = {rank for key in result.of("worst_ranks") for rank in key.split(",")}
@@ -78,10 +78,10 @@ def score_rows(result: WhatIf) -> list[Row]:
 
 
 def excess_rows(result: WhatIf, scope: str) -> list[Row]:
-    """Return each part's separate excess as a share of the job's loss, and last the `residual` that makes the sum 1.
+    """Return each part's excess alone as a share of the job's loss, and last the `residual` that makes the sum 1.
 
-    share = max(S_X - 1, 0) / (S - 1). Parts overlap, so the residual may be negative. The list is empty if nothing is
-    lost or the scope has no parts.
+    share = max(S_X - 1, 0) / (S - 1). Parts overlap, so the residual may be negative. The list is empty if the job has
+    no loss or the scope has no parts.
     """
     loss = result.slowdown - 1
     parts = result.of(scope)

@@ -19,7 +19,7 @@ def meta_names(path: Path) -> list[str]:
 
 
 def meta_file(path: Path) -> Path:
-    """Return the YAML file next to a job's Parquet file (`meta_names`). Raise JobRejected if there is none."""
+    """Return the YAML file next to a job's Parquet file (`meta_names`). Raise JobRejected if it does not exist."""
     names = meta_names(path)
     for name in names:
         if (path.parent / name).is_file():
@@ -30,7 +30,7 @@ def meta_file(path: Path) -> Path:
 def read_meta(path: Path) -> JobMeta:
     """Read a job's YAML file.
 
-    Raise JobRejected if it is too large, is not a mapping, a size is missing or invalid, or the world is not
+    Raise JobRejected if it is too large, is not a mapping, a size is missing or invalid, or the world size is not
     dp·dsp·pp·tp.
     """
     import yaml

@@ -1,4 +1,4 @@
-"""The dependencies within a step, derived once from dp rank 0 of the first step, and used for all steps and dp ranks.
+"""The dependencies within a step, derived from dp rank 0 of the first step, and used for all steps and dp ranks.
 
 The rules are those of StragglerAnalysis (ByteDance, Apache-2.0), rewritten from their description.
 """
@@ -23,7 +23,7 @@ OPTYPES = (*COMPUTES, *P2P, GATHER, REDUCE, SEPARATE, NORMS, EMBEDDING, CLIP, GC
 class Unit:
     """Ops that are replayed together: a single op that ends independently, or a group.
 
-    A group ends once all its ops have started, with `across_dp` on every dp rank.
+    A group ends only after all its ops have started, with `across_dp` on all dp ranks.
     """
 
     ops: tuple[int, ...]
@@ -40,7 +40,7 @@ class Template:
 
     @property
     def grouped(self) -> frozenset[int]:
-        """Return the ops that end together with others, or with themselves on other dp ranks."""
+        """Return the ops that end together with other ops, or with the same op on other dp ranks."""
         return frozenset(op for unit in self.units if unit.grouped for op in unit.ops)
 
 
@@ -67,7 +67,10 @@ def build_template(job: JobTrace) -> Template:
 
 
 def _by_kind(where: str, ops: tuple[Op, ...], stage: int) -> dict[str, list[int]]:
-    """Return a stage's ops by type, in order of (start, seq_id, type); `computes`: forward and backward together."""
+    """Return a stage's ops by type, ordered by (start, seq_id, type).
+
+    The key `computes` has forward and backward computes together, the key `shards` gathers and reduce-scatters.
+    """
     stage_ops = [i for i, op in enumerate(ops) if op.stage == stage]
     stage_ops.sort(key=lambda i: (ops[i].start, ops[i].seq_id, ops[i].optype))
     kinds: dict[str, list[int]] = {}
@@ -86,7 +89,7 @@ def _by_kind(where: str, ops: tuple[Op, ...], stage: int) -> dict[str, list[int]
 
 
 def _stage_edges(ops: tuple[Op, ...], kinds: dict[str, list[int]], data_parallel: bool) -> list[tuple[int, int]]:
-    """Return the chains of a stage, as (op, the op that it waits for)."""
+    """Return the dependencies within a stage, as pairs of an op and the op that it waits for."""
     edges = [edge for kind in ("computes", *P2P) for edge in _chain(kinds.get(kind, []))]
     if data_parallel:
         edges += [*_chain(kinds["shards"]), *_gathers(ops, kinds)]
@@ -114,7 +117,7 @@ def _gathers(ops: tuple[Op, ...], kinds: dict[str, list[int]]) -> list[tuple[int
 
 
 def _separate(ops: tuple[Op, ...], kinds: dict[str, list[int]]) -> list[tuple[int, int]]:
-    """Return edges for separate reductions: a chunk's first reduce-scatter waits for its last backward compute."""
+    """Return the edges from each chunk's first reduce-scatter to its last backward compute, for separate reductions."""
     first = {ops[i].mc: i for i in reversed(kinds.get(REDUCE, []))}
     last = {ops[i].mc: i for i in sorted(kinds.get("backward-compute", []), key=lambda i: ops[i].end)}
     return [(op, last[mc]) for mc, op in first.items() if mc in last]

@@ -1,8 +1,8 @@
 """A job's slowdown, and how much of it each rank, stage and kind of op causes.
 
-The model replays the job with ideal and actual durations. S_X: the time with everything ideal except X, which takes as
-long as it did, divided by the time with everything ideal. M_S and M_W: the share of the job's loss that disappears when
-only the last stage, or only the worst ranks, are ideal. See the package docstring for how to read them.
+The model replays the job with ideal and actual durations. S_X is the time with everything ideal except X, divided by
+the time with everything ideal. M_S is the share of the job's loss that disappears when only the last stage is ideal.
+M_W is the same for the worst ranks. The package docstring explains how to read them.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class WhatIf:
-    """The step times [step] of a job in seconds: `base` as recorded, `now` replayed without launch gaps, `ideal`.
+    """The step times [step] of a job, s: `base` as recorded, `now` replayed without launch gaps, and `ideal`.
 
-    `ideals`: the ideal seconds of each op type. `parts`: the job first. If the slowdown is below DECOMPOSED_FROM, there
-    are no other parts and `scores` is None. Otherwise `scores` is [stage, dp rank], the lower of the stage's and the dp
-    rank's slowdown.
+    `ideals`: the ideal seconds of each op type. `parts`: the first part is the job. If the slowdown is below
+    DECOMPOSED_FROM, it is the only part, and `scores` is None. Otherwise `scores` [stage, dp rank] is the lower of the
+    stage's and the dp rank's slowdown.
     """
 
     job: JobTrace
@@ -68,17 +68,17 @@ class WhatIf:
 
     @property
     def slowdown(self) -> float:
-        """Return the job's slowdown: mean actual step (without launch gaps) over the mean ideal step."""
+        """Return the job's slowdown, the mean actual step time (without launch gaps) over the mean ideal step time."""
         return float(self.now.mean() / self.ideal.mean())
 
     @property
     def launch_slowdown(self) -> float:
-        """Return the mean recorded step over the mean step without gaps between an op and the ops it waited for."""
+        """Return the mean recorded step time over `now`, which has no gaps between an op and the ops it waited for."""
         return float(self.base.mean() / self.now.mean())
 
     @property
     def gpu_seconds(self) -> dict[str, float]:
-        """Return the GPU-seconds of the sampled steps: `total`, and those lost to `straggler` and `launch`."""
+        """Return the GPU-seconds of the sampled steps, `total` and lost to `straggler` and `launch` (launch gaps)."""
         world = self.job.meta.world_size
         lost = {"total": self.base, "straggler": self.now - self.ideal, "launch": self.base - self.now}
         return {cause: float(seconds.sum() * world) for cause, seconds in lost.items()}
@@ -90,7 +90,7 @@ class WhatIf:
 
 @dataclass(frozen=True, eq=False)
 class _Times:
-    """Durations [op, step, dp rank] of a job and the resulting step times."""
+    """Durations [op, step, dp rank] of a job, from which `steps` computes step times."""
 
     job: JobTrace
     template: Template
@@ -108,7 +108,7 @@ class _Times:
 def what_if(job: JobTrace) -> WhatIf:
     """Replay a job with ideal durations.
 
-    Raise JobRejected if its ops do not fit the model (see `build_template`), or take no time.
+    Raise JobRejected if its ops do not fit the model (see `build_template`) or all have zero duration.
     """
     template = build_template(job)
     own_s = own_times(job, template).astype(np.float64)
@@ -154,7 +154,7 @@ def _decomposed(times: _Times, result: WhatIf) -> WhatIf:
 
 
 def _masks(job: JobTrace) -> dict[tuple[str, str], np.ndarray]:
-    """Return the ops of each part as a mask, broadcastable to [op, step, dp rank]."""
+    """Return a mask of the ops of each part, broadcastable to [op, step, dp rank]."""
     stage = np.array([op.stage for op in job.ops])[:, None, None]
     kind = np.array([MERGED.get(op.optype, op.optype) for op in job.ops])[:, None, None]
     dp = np.arange(job.meta.dp)[None, None, :]
@@ -186,6 +186,6 @@ def _explained(times: _Times, result: WhatIf, scope: str, key: str, mask: np.nda
 
 
 def worst_ranks(ranks: np.ndarray, scores: np.ndarray) -> list[int]:
-    """Return the 3 % of the ranks (at least one) with the highest scores, ascending; on ties, the smaller rank first."""
+    """Return the WORST_SHARE of ranks (at least one) with the highest scores, ascending. Ties favor the lower rank."""
     in_order = sorted(zip((-scores).flat, ranks.flat, strict=True))
     return sorted(int(rank) for _, rank in in_order[: ceil(WORST_SHARE * len(in_order))])

@@ -1,1 +1,1 @@
-"""The critical path through the ranks of a capture: their graphs joined by collectives, walked backward."""
+"""The critical path through the ranks of a capture, found by a backward walk in their graphs joined by collectives."""

@@ -1,4 +1,4 @@
-"""The critical path of a capture as an answer: numbers for the user, one JSON object for a program.
+"""The critical path of a capture as an answer, with numbers for the user and a JSON object for programs.
 
 It is read from the published tables, so files and a lake give the same answer.
 """
@@ -18,7 +18,7 @@ from pipelines.lake.read.one_trace import refuse_digest
 from pipelines.models.sqltext import quoted
 
 TABLES = ("captures", "capture_ranks", "clock_offsets", "capture_critical_path", "capture_paths")
-_SHOWN, _FILES_SHOWN = 10, 2  # maximum number of captures in a message, and of the files of each
+_SHOWN, _FILES_SHOWN = 10, 2  # maximum number of captures in a message, and of files per capture
 _OF_FILES = (
     "Give the files of one capture (one job, one folder). Or `tracelake ingest FOLDER --lake LAKE`, and give the id of one "
     "and --lake LAKE."
@@ -26,7 +26,7 @@ _OF_FILES = (
 
 
 class NoCapture(TracelakeError, LookupError):
-    """An id prefix that matches no capture or several. The message lists captures."""
+    """An id prefix that does not match exactly one capture. The message lists captures."""
 
     hint = "Give the files of one capture (one job, one folder), or its id."
 
@@ -39,7 +39,7 @@ class PathRefused(TracelakeError, LookupError):
 
 @dataclass(frozen=True)
 class PathSegment:
-    """A segment for display: times in us from the path's start. `owner`: the human-readable owner of its time."""
+    """A segment for display, with times in us from the path's start. `owner`: the human-readable owner of its time."""
 
     seq: int
     rank: int
@@ -57,7 +57,7 @@ class PathSegment:
 
 @dataclass(frozen=True)
 class Stretch:
-    """Consecutive segments of one rank: one step of the path's way through the ranks."""
+    """Consecutive segments of the path on one rank."""
 
     rank: int
     start_us: float
@@ -66,9 +66,9 @@ class Stretch:
 
 @dataclass(frozen=True)
 class CapturePath:
-    """The critical path of a capture to a target. Times in us, shares in percent of the span; both add up.
+    """The critical path of a capture to a target. Times are in us, shares in percent. The times add up to the span.
 
-    left_out: ranks of the capture whose clocks are not connected to the others. owner_us: the time of each owner.
+    left_out: ranks of the capture whose clocks are not connected to the others. owner_us: the time by owner.
     unowned_us: the part of the gaps that neither an annotation nor a Python function owns. heaviest_us: the longest
     path of the joined graph, in which all ranks begin at 0. n_nodes, n_edges: size of the joined graph. matched_by: the
     weakest evidence for the matches of its collectives.
@@ -102,9 +102,9 @@ class CapturePath:
 
 
 def find_capture(con: duckdb.DuckDBPyConnection, beginning: str) -> str:
-    """Return the id of the capture whose id starts with `beginning`; an empty prefix matches every capture.
+    """Return the id of the capture whose id starts with `beginning`. An empty prefix matches every capture.
 
-    Raise NoCapture if none or several match.
+    Raise NoCapture if the number of matching captures is not one.
     """
     captures = con.execute(
         "SELECT capture_id, job, n_ranks, started_at FROM captures WHERE NOT is_gone ORDER BY n_ranks DESC, 1"
@@ -118,7 +118,7 @@ def find_capture(con: duckdb.DuckDBPyConnection, beginning: str) -> str:
 
 
 def _described(con: duckdb.DuckDBPyConnection, capture_id: str, job: str | None, n_ranks: int, start: Any) -> str:
-    """Return the id of a capture with its ranks, job, start and files, by which the user knows it."""
+    """Return the id of a capture with its ranks, job, start and files, by which the user can recognize it."""
     rows = con.execute(
         f"SELECT file FROM traces WHERE capture_id = {quoted(capture_id)} ORDER BY rank, file"
     ).fetchall()
@@ -131,7 +131,7 @@ def _described(con: duckdb.DuckDBPyConnection, capture_id: str, job: str | None,
 def capture_path(con: duckdb.DuckDBPyConnection, capture_id: str, target: str) -> CapturePath:
     """Return the path of a capture from `TABLES` and `findings` in `con`.
 
-    Raise PathRefused with the reason if there is none, OnlyDigest if its segments are gone.
+    Raise PathRefused with the reason if the capture has no path. Raise OnlyDigest if only its digest remains.
     """
     paths = rows_of(
         con,
@@ -145,7 +145,7 @@ def capture_path(con: duckdb.DuckDBPyConnection, capture_id: str, target: str) -
     path = paths[0]
     if refused := path.pop("refused_reason"):
         raise PathRefused(f"the capture has no path through its ranks: {refused}")
-    refuse_digest(con, capture_id)  # it has the length of the path, but no segments
+    refuse_digest(con, capture_id)  # a digest has the length of the path, but no segments
     rows = con.execute(
         "SELECT seq, rank, kind, (start_ns - min(start_ns) OVER ()) / 1000.0, duration_ns / 1000.0, event_id, "
         "owner_event_id, name, guessed, collective_id, owner, owner_cat FROM capture_critical_path "
@@ -169,7 +169,7 @@ def capture_path(con: duckdb.DuckDBPyConnection, capture_id: str, target: str) -
 
 
 def why_no_path(con: duckdb.DuckDBPyConnection, capture_id: str) -> str:
-    """Return why a capture has no path through its ranks, with what to do about it, from `TABLES` in `con`."""
+    """Return why a capture has no path through its ranks, and the remedy. Read `TABLES` in `con`."""
     of_capture = f"capture_id = {quoted(capture_id)}"
     ((n_paths, refused),) = con.execute(
         f"SELECT count(*), max(refused_reason) FROM capture_paths WHERE {of_capture}"
@@ -180,7 +180,7 @@ def why_no_path(con: duckdb.DuckDBPyConnection, capture_id: str) -> str:
         "SELECT count(*), count(*) FILTER (left_out_reason IS NULL), count(*) FILTER (left_out_reason = 'no_rank') "
         f"FROM capture_ranks WHERE {of_capture}"
     ).fetchall()
-    if not n_paths and (n_used or not n_ranks):  # in a lake that cannot be written
+    if not n_paths and (n_used or not n_ranks):  # happens in a read-only lake
         return "table capture_paths is not computed for it. Where the lake can be written, run `tracelake materialize capture_paths`"
     if n_without_rank:
         return (

@@ -1,6 +1,6 @@
-"""The fixes for a capture: changes of the program on all ranks, and late ranks sped up to the other ranks.
+"""The fixes for a capture, each retimed through all ranks.
 
-Each fix is retimed through all ranks.
+A fix changes the program on all ranks, or speeds up a late rank to the other ranks.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from pipelines.fleet.path.retimed import Retimed
 MOST_EDGES = threshold("retimed_edges")
 _PERCENT = threshold("fix_percent")
 _NAMES, _NEARLY_ALL = 3, 0.9
-"""Number of names of a cause that are sped up, if they have this share of the rank's excess time; else the whole cause is."""
+"""Up to _NAMES names of a cause are sped up if they have this share of its excess time, otherwise the whole cause."""
 _NOT_SCALED = "synchronization"
-"""A cause that is not scaled, because its time is a wait: the awaited work makes the rank late."""
+"""A cause that is not scaled, because its time is a wait, and the awaited work is what makes the rank late."""
 
 
 Key = tuple[int, int]
-"""A cause, as an index into CAUSES, and a number of its name, which is the same for all ranks."""
+"""A cause, as an index into CAUSES, and the number of its name. A name has the same number on all ranks."""
 
 
 @dataclass(frozen=True)
 class RankCauses:
-    """The causes of a rank's edges, (m,): indices into CAUSES, and `key`, a number of the cause's name."""
+    """The causes of a rank's edges (m,). `cause`: an index into CAUSES. `key`: a number of the cause's name."""
 
     cause: npt.NDArray[np.int8]
     key: npt.NDArray[np.int32]
 
     @classmethod
     def of(cls, causes: EdgeCauses, text: Ints) -> RankCauses:
-        """Return the causes of `causes`.
+        """Convert `causes` to numbers that are comparable between ranks.
 
-        `text` (n,): for each name, the number of its text, which is equal for equal texts in all traces.
+        `text` (n,): the number of each name's text. Equal texts have equal numbers in all traces.
         """
         named = causes.named_after == NAME
         key = np.where(named, text[np.where(named, causes.number, 0)], 0)
@@ -53,16 +53,16 @@ class RankCauses:
         return cls(causes.cause.astype(np.int8), (key & 0x7FFFFFFF).astype(np.int32))
 
     def key_of(self, edge: int) -> Key:
-        """Return the cause and name of an edge."""
+        """Return the cause of an edge and the number of its name."""
         return int(self.cause[edge]), int(self.key[edge])
 
 
 @dataclass
 class RankOnPath:
-    """A rank of a capture whose path is known: its window and the causes of its edges.
+    """A rank of a capture whose path is known, with its window and the causes of its edges.
 
-    path: indices of its edges on the path, in order. late: how long the other ranks waited for this rank, ns, by cause,
-    name and key of the name.
+    path: indices of the rank's edges on the path, in order. late: how long the other ranks waited for this rank, ns, by
+    cause, name and key of the name.
     """
 
     rank: int
@@ -75,11 +75,11 @@ class RankOnPath:
 def capture_fixes(whole: Retimed, ranks: Sequence[RankOnPath], facts: NameFacts) -> list[Fix]:
     """Return the fixes with their savings, largest first.
 
-    `ranks`: the capture's, in order. `facts`: as in `candidates`.
+    `ranks`: the capture's ranks, in order. `facts`: as in `candidates`.
     """
     length = whole.length_ns
     changes, host_cause = dict[tuple[str, str], Candidate](), None
-    # If several ranks have the same change, that of the last rank counts.
+    # If several ranks have the same change, the last rank's change replaces the others.
     for rank, rows in _by_part_of_path(ranks):
         host_cause = largest_host_cause(rows, length)
         changes |= {(change.fix, change.name): change for change in candidates(rank.window, rows, length, facts)}
@@ -88,7 +88,7 @@ def capture_fixes(whole: Retimed, ranks: Sequence[RankOnPath], facts: NameFacts)
 
 
 def _by_part_of_path(ranks: Sequence[RankOnPath]) -> Iterator[tuple[RankOnPath, Rows]]:
-    """Yield each rank with the causes of its part of the path, the largest part last."""
+    """Yield each rank with the causes of its part of the path. The rank with the largest part comes last."""
     for rank in sorted(ranks, key=lambda rank: int(rank.window.graph.weight[rank.path].sum())):
         causes, path = rank.window.causes, np.array(rank.path, dtype=np.int64)
         assert causes is not None
@@ -98,7 +98,7 @@ def _by_part_of_path(ranks: Sequence[RankOnPath]) -> Iterator[tuple[RankOnPath, 
 
 
 def _even(ranks: Sequence[RankOnPath], length: int) -> Iterator[Candidate]:
-    """Yield, for each late rank, the change that makes it as fast as the median of the other ranks."""
+    """Yield the change that makes each late rank as fast as the median of the other ranks."""
     for rank in ranks:
         by_cause: dict[str, dict[tuple[str, int], int]] = {}
         for (cause, name, key), ns in rank.late.items():
@@ -119,8 +119,8 @@ def _scaled(
 ) -> list[tuple[str, float]]:
     """Return the targets of a cause and their factors.
 
-    Up to _NAMES names are scaled if they have nearly all of the rank's excess over the other ranks, else the whole
-    cause is.
+    If up to _NAMES names cause nearly all of the rank's excess over the other ranks, only these names are scaled.
+    Otherwise the whole cause is scaled.
     """
     times_by_name = {name: _times(late, ranks, cause, name[1]) for name in names}
     names_by_excess = sorted(names, key=lambda name: (_longer(times_by_name[name]), name), reverse=True)
@@ -132,7 +132,7 @@ def _scaled(
 
 
 def _times(late: RankOnPath, ranks: Sequence[RankOnPath], cause: str, key: int | None = None) -> tuple[int, int]:
-    """Return the rank's time for a cause (or a name of it) and the median of the other ranks' times, ns."""
+    """Return the rank's time for a cause, or for one of its names, and the median of the other ranks' times, ns."""
     other_times = sorted(_time(rank, cause, key) for rank in ranks if rank is not late)
     return _time(late, cause, key), other_times[(len(other_times) - 1) // 2]
 

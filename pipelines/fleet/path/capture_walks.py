@@ -1,7 +1,7 @@
-"""The Python models of the critical paths of captures, from matched collectives and clocks.
+"""The Python models of captures' critical paths, from matched collectives and clocks.
 
-The joined graphs use the stored graph of each rank's trace. They are read one after another, small graphs in groups of
-at most GROUP_EVENTS events, so memory grows only with the joined graph.
+A joined graph consists of the stored graphs of its ranks' traces. These graphs are read one after another, small graphs
+in groups of at most GROUP_EVENTS events, so memory grows only with the joined graph.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ _READS = (
     # in segment_causes.py
     *("_capture_cause_events", "_event_names", "_cause_names", "_faster_work", "cause_rules", "thresholds"),
 )
-_SHOWN = 5  # ranks in a reason
+_SHOWN = 5  # maximum number of ranks in a reason
 GROUP_EVENTS = 200_000
-"""Maximum number of events of ranks whose graphs are read by one query, because a query costs more than a small graph."""
+"""Maximum number of events of ranks whose graphs one query reads, because a query costs more than a small graph."""
 
 
 @dataclass(frozen=True)
@@ -124,9 +124,9 @@ class JoinableRank:
 def walk_captures(con: duckdb.DuckDBPyConnection) -> None:
     """Create `_walked_segments`, `_capture_fix_rows` and `_capture_cause_savings` for all captures in `con`.
 
-    `_walked_segments` has every segment to each target, or one row with the reason why there is no path. The other
-    tables have the fixes of captures with a path, and their savings without a cause. Reads `capture_ranks`,
-    `clock_offsets`, `collectives`, `collective_ranks`, `traces`, and the graphs of the ranks' traces.
+    `_walked_segments` has, for each target, every segment of the path or one row with the reason why there is no path.
+    For captures with a path, the other tables have the fixes and the savings from removing a cause. Read
+    `capture_ranks`, `clock_offsets`, `collectives`, `collective_ranks`, `traces`, and the graphs of the ranks' traces.
     """
     create_table(con, "_walked_segments")
     create_table(con, "_capture_fix_rows")
@@ -156,7 +156,7 @@ def _walk_capture(
         for graph in load_ranks(con, group)
     ]
     without_graph = [str(graph.rank) for graph in graphs if not len(graph.node)]
-    if without_graph:  # the others may have waited for it
+    if without_graph:  # other ranks may have waited for it
         more = f" and {len(without_graph) - _SHOWN} more" if len(without_graph) > _SHOWN else ""
         reason = f"no dependency graph of rank {', '.join(without_graph[:_SHOWN])}{more} (tables model_failures and critical_path_caveats may say why)"
         yield from (_refusal(capture_id, target, reason) for target in TARGETS)
@@ -198,7 +198,7 @@ def ranks_of(con: duckdb.DuckDBPyConnection, capture_id: str) -> list[JoinableRa
 
 
 def instances_of(con: duckdb.DuckDBPyConnection, capture_id: str) -> list[Instance]:
-    """Return the matched collectives of at least two ranks that can be joined."""
+    """Return the matched collectives with at least two ranks whose clocks are aligned."""
     rows = con.execute(
         "SELECT r.collective_id, r.rank, r.event_id FROM collective_ranks AS r "
         "JOIN collectives AS c USING (capture_id, collective_id) JOIN clock_offsets AS o USING (capture_id, rank) "
@@ -225,7 +225,7 @@ def _why(con: duckdb.DuckDBPyConnection, capture_id: str) -> str:
 
 
 def _groups(ranks: Sequence[JoinableRank]) -> Iterator[dict[int, str]]:
-    """Split the ranks (rank → trace_id) into groups of at most GROUP_EVENTS events; a larger rank is a separate group."""
+    """Split the ranks (rank → trace_id) into groups of at most GROUP_EVENTS events. A larger rank is its own group."""
     group: dict[int, str] = {}
     n_events = 0
     for rank in ranks:

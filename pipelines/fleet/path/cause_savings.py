@@ -1,6 +1,6 @@
-"""How much shorter a capture is without its largest causes.
+"""The savings from removing a capture's largest causes.
 
-Each cause is a scenario of `what-if`, on all ranks or on the late rank.
+Each removal is a scenario of `what-if`, on all ranks or on the late rank.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ _EDGES = 24_000_000
 class OnPath:
     """The time that a path spends on a name of a cause, ns.
 
-    `rank`: None for the time on all ranks, else the time of this rank while the others wait for it. `glob`: the name in
-    scenarios. `ns_without_edge`: the part of `ns` that no scenario removes (before a rank's first event, clocks that drift).
+    `rank`: None for time in which no other rank waits, otherwise the rank that the others wait for in this time.
+    `glob`: the pattern that selects the name in scenarios. `ns_without_edge`: the part of `ns` that no scenario can
+    remove (before a rank's first event, or due to drifting clocks).
     """
 
     cause: str
@@ -39,15 +40,15 @@ class OnPath:
 
     @property
     def group(self) -> str:
-        """Return the cause that is shown to the user."""
+        """Return the cause as the user sees it, which is LATE_RANK if other ranks wait."""
         return self.cause if self.rank is None else LATE_RANK
 
 
 @dataclass(frozen=True)
 class CauseSaving:
-    """The saving from removing a name of a cause, or all of the cause (`name` is None), ns.
+    """The saving from removing a name of a cause, or the whole cause (`name` is None), ns.
 
-    `options`: the options of what-if for this scenario. Of a late rank, `late_cause` is removed on `rank`.
+    `options`: the options of what-if for this scenario. For a late rank, the scenario removes `late_cause` on `rank`.
     """
 
     cause: str
@@ -100,8 +101,8 @@ def _saved(whole: Retimed, requests: Sequence[_Request]) -> Iterator[CauseSaving
 def _without(group: str, on_path: Sequence[OnPath], length_ns: int) -> list[str]:
     """Return the targets that remove all of a cause, or [] if a scenario cannot remove all of it.
 
-    For late ranks, these are the causes of the rank that the others wait for most. If several late ranks were changed,
-    no rank would be left to wait for.
+    For LATE_RANK, remove the causes of the rank that the others wait for most. If several late ranks were changed, no
+    rank would be left to wait for.
     """
     if group != LATE_RANK:
         of_group = [item for item in on_path if item.group == group]
@@ -124,7 +125,7 @@ def _target(item: OnPath) -> str:
 
 
 def _is_removed(items: Iterable[OnPath], length_ns: int) -> bool:
-    """Return whether scenarios remove the time of these items, but for a part too small to be retimed itself."""
+    """Return whether scenarios can remove the time of these items, except for a part that is too small to retime."""
     return not _is_enough(sum(item.ns_without_edge for item in items), length_ns)
 
 

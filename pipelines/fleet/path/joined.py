@@ -1,10 +1,10 @@
-"""The graphs of ranks joined at their collectives, so that paths cross ranks.
+"""The graphs of ranks, joined at their collectives so that paths can cross ranks.
 
-Each matched instance of a collective is one extra node, its meeting. An edge of weight 0 leads from the start of each
-rank's kernel to the meeting, and an edge that weighs the transfer from the meeting to the kernel's end. The edge from
-start to end of a matched kernel is removed, because otherwise a rank's waiting would count as its own work. The edges
-come from instance membership, not from clocks. A cycle across ranks therefore means that two of them disagree about
-the order of two instances, so the match is wrong.
+Each matched instance of a collective adds one node, its meeting. An edge of weight 0 leads from the start of each
+rank's kernel to the meeting. An edge whose weight is the transfer leads from the meeting to the kernel's end. The edge
+from start to end of a matched kernel is removed, because otherwise a rank's waiting would count as its own work. The
+edges follow from membership in instances, not from clocks. A cycle across ranks therefore means that two ranks disagree
+about the order of two instances, so the match is wrong.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pipelines.fleet.path.rank_graph import RankGraph
 
 @dataclass(frozen=True)
 class Instance:
-    """A matched collective: the kernel of every participating rank, as (rank, event_id)."""
+    """A matched collective. `members`: the kernel of every participating rank, as (rank, event_id)."""
 
     collective_id: str
     members: tuple[tuple[int, int], ...]
@@ -30,11 +30,11 @@ class Instance:
 
 @dataclass(frozen=True)
 class Meeting:
-    """An instance in the joined graph; times in ns on the common clock.
+    """An instance in the joined graph, with times in ns on the common clock.
 
-    members: (index of the rank, index of the kernel's start node); the kernel's end is the next node. arrived_ns: when
-    the last rank arrived. last: the member that arrived last (on a tie, the lowest rank). transfer_ns: the shortest duration
-    of a member, which does not depend on clocks.
+    members: (index of the rank, index of the kernel's start node). The kernel's end is the next node. arrived_ns: when
+    the last rank arrived. last: the member that arrived last (on a tie, the lowest rank). transfer_ns: the shortest
+    duration of a member's kernel, which does not depend on clock offsets.
     """
 
     collective_id: str
@@ -45,7 +45,7 @@ class Meeting:
 
 
 class RanksDisagree(ValueError):
-    """The joined graph has a cycle. `components`: the nodes of each strongly connected component, as text."""
+    """A cycle in the joined graph. `components`: the nodes of each strongly connected component, as text."""
 
     def __init__(self, components: list[list[str]]) -> None:
         self.components = components
@@ -61,7 +61,7 @@ class RanksDisagree(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class JoinedGraph:
-    """The graphs of ranks, by rank, and the collectives at which they meet.
+    """The graphs of ranks, ordered by rank, and the collectives at which they meet.
 
     meeting_of: a dict per rank, from the index of a kernel's end node to the index of its meeting.
     """
@@ -79,20 +79,21 @@ class JoinedGraph:
         return len(self.edges()[0])
 
     def graph(self) -> ArrayGraph:
-        """Return the joined graph; weights are ns, on each rank's own clock.
+        """Return the joined graph, with weights in ns on each rank's own clock.
 
-        Nodes are numbered rank after rank as in RankGraph, followed by the meetings.
+        Nodes are numbered rank after rank, as in RankGraph. The meetings follow.
         """
         src, dst, weight = self.edges()[:3]
         return ArrayGraph(np.arange(len(self), dtype=src.dtype), src, dst, weight)
 
     def timed(self) -> tuple[ArrayGraph, Ints, np.ndarray]:
-        """Return the joined graph on the common clock, the time of each node, ns, and `owner` of `edges`.
+        """Return the joined graph on the common clock, the time of each node, ns, and the `owner` array of `edges`.
 
-        In it, an edge out of a meeting has as weight the time from the last arrival to the end of the rank's kernel.
+        In this graph, the weight of an edge out of a meeting is the time from the last arrival to the end of the rank's
+        kernel.
         """
         src, dst, weight, owner = self.edges()
-        # Without meetings, a plain list would turn all times into doubles, which cannot hold ns since 1970.
+        # An empty list without int64 would turn all times into doubles, which cannot represent ns since 1970.
         arrivals = np.array([meeting.arrived_ns for meeting in self.meetings], np.int64)
         node_ns = np.concatenate([*(graph.common_ns for graph in self.ranks), arrivals])
         is_transfer = src >= self.bases()[-1]
@@ -106,9 +107,9 @@ class JoinedGraph:
     def edges(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Return (source node, target node, weight in ns, owner) of all edges, each (m,).
 
-        The owner is the edge that the time is attributed to, as an index into the edges of all ranks, one rank after another. For an
-        edge out of a meeting it is the kernel's edge, for an edge into a meeting -1. The edges of matched kernels are
-        omitted.
+        The owner is the edge that the time is attributed to, as an index into the edges of all ranks, one rank after
+        another. The owner of an edge out of a meeting is the kernel's edge. The owner of an edge into a meeting is -1.
+        The edges of matched kernels are omitted.
         """
         base, sizes = self.bases(), [len(meeting.members) for meeting in self.meetings]
         starts = [base[rank] + start_node for meeting in self.meetings for rank, start_node in meeting.members]
@@ -147,7 +148,7 @@ class JoinedGraph:
         return [0, *np.cumsum([len(graph.node) for graph in self.ranks]).tolist()]
 
     def name_of(self, node: int) -> str:
-        """Return a node of `graph()` as readable text."""
+        """Return a human-readable name of a node of `graph()`."""
         base = self.bases()
         if node >= base[-1]:
             return f"collective {self.meetings[node - base[-1]].collective_id}"
@@ -158,7 +159,7 @@ class JoinedGraph:
 
 
 def join_ranks(graphs: Sequence[RankGraph], instances: Sequence[Instance]) -> JoinedGraph:
-    """Join the graphs of ranks, whose `common_ns` are on one clock, at each instance with members in two of them or more."""
+    """Join the graphs of ranks, with `common_ns` on one clock, at each instance that at least two of them contain."""
     ranks = tuple(sorted(graphs, key=lambda graph: graph.rank))
     index_of = {graph.rank: index for index, graph in enumerate(ranks)}
     meetings: list[Meeting] = []
@@ -184,9 +185,9 @@ def _meeting(name: str, members: list[tuple[int, int]], ranks: Sequence[RankGrap
 
 
 def heaviest_path_ns(joined: JoinedGraph) -> int:
-    """Return the length of the longest path of the joined graph, ns, as if all ranks began at 0.
+    """Return the length of the longest path of the joined graph, ns, in which all ranks begin at 0.
 
-    Raise RanksDisagree with the strongly connected components if there is a cycle.
+    If the graph has a cycle, raise RanksDisagree with the strongly connected components.
     """
     graph = joined.graph()
     try:

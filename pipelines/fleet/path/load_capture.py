@@ -1,4 +1,4 @@
-"""The graphs of a capture's ranks for what-if, as stored in a lake, or else computed from the traces."""
+"""The graphs of a capture's ranks for what-if, read from a lake or computed from the traces."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TABLES = ("captures", "capture_ranks", "clock_offsets", "collectives", "collecti
 
 
 class NotJoined(TracelakeError, LookupError):
-    """A capture without ranks that meet in a collective. The message names the tables with the reasons."""
+    """A capture whose ranks meet in no collective. The message names the tables with the reasons."""
 
     hint = "For one rank: its trace; of a file of several processes, --process PID."
 
@@ -46,9 +46,9 @@ def load_capture(
 ) -> Retimed:
     """Join the graphs of a capture's ranks.
 
-    Up-to-date graphs are read from `lake`. Others are computed from `traces`, `events` and `findings` of the lake, or
-    of `con` without a lake. `scenarios`: the scenarios to be retimed later; if they name operators, modules, layers or
-    causes, these are loaded, too. Raise NotJoined, NoGraph, GraphHasCycle, BrokenFiles or OnlyDigest.
+    Read up-to-date graphs from `lake`. Compute the other graphs from `traces`, `events` and `findings` of the lake, or
+    of `con` without a lake. `scenarios`: the scenarios to be retimed later. If they name operators, modules, layers or
+    causes, also load these. Raise NotJoined, NoGraph, GraphHasCycle, BrokenFiles or OnlyDigest.
     """
     refuse_digest(con, capture_id)
     instances, ranks = instances_of(con, capture_id), ranks_of(con, capture_id)
@@ -73,7 +73,7 @@ def _unseen(windows: Iterable[RankedWindow]) -> Iterator[str]:
 
 def _left_out(con: duckdb.DuckDBPyConnection, capture_id: str, ranks: Sequence[JoinableRank]) -> Iterator[str]:
     of_capture = (
-        f"capture_id = {quoted(capture_id)} AND rank IS NOT NULL"  # capture_quality counts files without a rank
+        f"capture_id = {quoted(capture_id)} AND rank IS NOT NULL"  # table capture_quality reports files without a rank
     )
     query = f"SELECT DISTINCT rank FROM capture_ranks WHERE {of_capture} ORDER BY rank"
     joined = {rank.rank for rank in ranks}
@@ -83,9 +83,9 @@ def _left_out(con: duckdb.DuckDBPyConnection, capture_id: str, ranks: Sequence[J
 
 
 def _drifting(ranks: Iterable[int]) -> Iterator[str]:
-    """Yield a caveat on ranks whose clocks drift.
+    """Yield a caveat about ranks whose clocks drift.
 
-    Common times follow the drift, but durations are measured on the rank's own clock.
+    Common times account for the drift, but durations are measured on the rank's own clock.
     """
     if drifting := sorted(ranks):
         yield f"ranks whose clocks drift, which this answer does not correct: {', '.join(map(str, drifting))}"
@@ -103,7 +103,7 @@ def _windows(
                 window = replace(window, owners=owners_of(trace_con, catalog, rank.trace_id))
             if any(map(names_causes, scenarios)):
                 window = replace(window, causes=causes_of(trace_con, catalog, window))
-        # Without named stretches, because the connection is closed; names are then looked up in the graph only.
+        # Drop named stretches, which need the now closed connection. Names are then searched only in the graph.
         windows.append(RankedWindow(rank.rank, replace(window, named_stretches=None), rank.offset_ns))
     return windows
 

@@ -1,4 +1,4 @@
-"""The graphs of ranks, from the stored nodes and edges of their traces."""
+"""The reader of ranks' graphs from the stored nodes and edges of their traces."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _EDGES = f"""
 def load_ranks(con: duckdb.DuckDBPyConnection, ranks: Mapping[int, str]) -> Iterator[RankGraph]:
     """Yield the graph of each rank's whole trace (rank → trace_id), on the rank's own clock.
 
-    `con` has `critical_path_nodes` and `critical_path_edges`. One query reads all ranks, so they must fit into memory
-    together.
+    `con` has `critical_path_nodes` and `critical_path_edges`. One query reads all ranks, so their graphs must fit into
+    memory together.
     """
     rank_values = ", ".join(row([rank, trace_id]) for rank, trace_id in ranks.items())
     codes = ", ".join(row([kind.edge_type, kind.edge_code]) for kind in EDGE_TYPES.values())
@@ -48,7 +48,7 @@ def load_ranks(con: duckdb.DuckDBPyConnection, ranks: Mapping[int, str]) -> Iter
     nodes, edges = (_by_rank(con.execute(f"{with_clause} {query}").fetchnumpy()) for query in (_NODES, _EDGES))
     for rank, trace_id in ranks.items():
         rank_edges = _of(edges, rank)
-        # In order of edge_id, because the first of several equally binding edges counts.
+        # Sort by edge_id, because the walk follows the first of several equally binding edges.
         order = np.argsort(rank_edges.pop("edge_id"))
         yield rank_graph(rank, trace_id, _of(nodes, rank), {name: column[order] for name, column in rank_edges.items()})
 

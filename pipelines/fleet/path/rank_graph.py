@@ -1,7 +1,7 @@
 """The dependency graph of one rank as arrays, for a backward walk.
 
-It takes about 29 bytes per node and 22 per edge, without Python objects for either, so graphs of many ranks fit in
-memory together.
+It uses about 29 bytes per node and 22 bytes per edge, and no Python objects for them, so the graphs of many ranks fit
+into memory together.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ import numpy as np
 import numpy.typing as npt
 
 FRAME, CPU, GPU = range(3)
-"""The side of a node: an annotation or Python function outside operators; an operator or call; GPU work."""
+"""The side of a node. FRAME: annotation or Python function outside operators. CPU: operator or call. GPU: GPU work."""
 _EDGE_PARTS = {"weight": np.int64, "code": np.int8, "attributed": np.int32, "owner": np.int32, "flags": np.int8}
 INFERRED, EARLIER = 1, 2
-"""Flags of an edge: a wait that no cuda_sync row records; a wait for GPU work from outside the window."""
+"""Flags of an edge: INFERRED, a wait that no cuda_sync row records; EARLIER, a wait for GPU work outside the window."""
 
 
 @dataclass(frozen=True, eq=False)
 class RankGraph:
-    """The graph of one rank, as its own critical path has it (`critical_path_nodes`, `critical_path_edges`).
+    """The graph of one rank, from the nodes and edges of its trace (`critical_path_nodes`, `critical_path_edges`).
 
-    node (n,): node ids, ascending: twice the event id, plus 1 for its end. at_ns (n,): their times on the rank's own
-    clock; common_ns (n,): on the clock of all ranks. side (n,): FRAME, CPU or GPU. The edges into the node with index v
-    are first[v] … first[v + 1] - 1. src (m,): node indices. weight (m,): ns. code (m,): edge types. attributed (m,):
-    the event whose time the edge is, -1 for none. owner (m,): the event that is shown for it, -1 for none. flags (m,):
-    INFERRED and EARLIER.
+    node (n,): node ids, ascending. The id is twice the event id, plus 1 for the event's end. at_ns (n,): the node's
+    time on the rank's own clock. common_ns (n,): its time on the common clock. side (n,): FRAME, CPU or GPU. The edges
+    into the node with index v are first[v] to first[v + 1] - 1. src (m,): node indices. weight (m,): ns. code (m,):
+    edge types. attributed (m,): the event whose time the edge is, -1 without one. owner (m,): the event that is shown
+    for the edge, -1 without one. flags (m,): INFERRED and EARLIER.
     """
 
     rank: int
@@ -64,7 +64,7 @@ def rank_graph(
     """Return the graph of a rank, with nodes and edges sorted.
 
     `nodes`: arrays (n,) node, at_ns, side. `edges`: arrays (m,) src, dst (node ids), weight, code, attributed, owner,
-    flags. Common times are those of the rank's own clock (see `behind`).
+    flags. Common times equal the times on the rank's own clock, until `behind` changes them.
     """
     by_node = np.argsort(nodes["node"], kind="stable")
     node, at_ns = (nodes[name][by_node].astype(np.int64) for name in ("node", "at_ns"))

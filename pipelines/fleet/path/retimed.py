@@ -1,7 +1,7 @@
-"""A scenario over a capture: all ranks retimed together, each by its own graph, joined at their collectives.
+"""Scenarios over a capture, in which all ranks are retimed together in their joined graph.
 
-A collective's kernel ends when the last rank has arrived and the transfer is done. If work on one rank becomes faster,
-the other ranks therefore wait less, until another rank is the last.
+A collective's kernel ends when the last rank has arrived and the transfer is done. If work on the last rank becomes
+faster, the other ranks therefore wait less, until another rank is the last.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _MOST_RANKS = 4
 
 @dataclass(frozen=True)
 class CaptureGain:
-    """The result of a scenario over a capture: its length before and after, us, as its path measures it (see Retimed).
+    """The result of a scenario over a capture, with its length before and after, us. Retimed defines the length.
 
-    `ranks`: by rank, the end of its last event (before, after), us from the start of the capture. `inferred_waits`:
-    number of waits in the graphs that no cuda_sync row records. `caveats`: sentences on the limits of the numbers.
-    `matched_by`: the evidence that matches its collectives.
+    `ranks`: the end of each rank's last event (before, after), us from the start of the capture. `inferred_waits`:
+    number of waits in the graphs that no cuda_sync row records. `caveats`: sentences about the limits of the numbers.
+    `matched_by`: the evidence that matches the capture's collectives.
     """
 
     scenario: Scenario
@@ -71,7 +71,7 @@ class CaptureGain:
 
 @dataclass(frozen=True)
 class RankedWindow:
-    """A rank's window for retiming. `offset_ns`: how far its clock is ahead. `drift`: two points, if its clock drifts."""
+    """A rank's window for retiming. `offset_ns`: the lead of its clock. `drift`: two points, if its clock drifts."""
 
     rank: int
     window: Window
@@ -79,7 +79,7 @@ class RankedWindow:
     drift: Points | None = None
 
     def graph(self) -> RankGraph:
-        """Return the rank's graph for joining. Its edges are those of the window, sorted by destination."""
+        """Return the rank's graph for joining. Its edges are the window's edges, sorted by destination."""
         events, graph = self.window.events, self.window.graph
         index, is_end = np.searchsorted(events.event_id, graph.node_ids // 2), graph.node_ids % 2 == 1
         is_frame = events.of_families(lambda event_class, _: event_class == HOST_CLASS)
@@ -94,19 +94,19 @@ class RankedWindow:
 
 
 Indices = npt.NDArray[np.integer]
-"""32 bits where that is enough: a capture has millions of edges."""
+"""Integers of 32 bits if they suffice, because a capture has millions of edges."""
 
 
 @dataclass(frozen=True)
 class Retimed:
-    """All graphs of a capture joined to one. Nodes without incoming edges begin at `begin` (n,), ns.
+    """The joined graph of a capture for scenarios. Nodes without incoming edges begin at `begin` (n,), ns.
 
-    `of`: for each edge, the index of its rank. `edge`: its index among the rank's edges; -1 for edges into collectives,
-    which take no time. An edge out of a collective represents the kernel's own edge.
+    `of`: the index of each edge's rank. `edge`: the index of each edge among its rank's edges, or -1 for an edge into a
+    collective, which takes no time. An edge out of a collective has the index of the kernel's own edge.
 
     The length of a capture is the time from the start of its first operator, call or GPU work to the end of its last
-    GPU work, as for its path. Without GPU work, it ends with the last event. `first` and `last`: the candidates for
-    these nodes.
+    GPU work, as on its path. Without GPU work, it ends with the last event. `first` and `last`: the candidates for
+    these two nodes.
     """
 
     ranks: list[RankedWindow]
@@ -120,7 +120,10 @@ class Retimed:
     matched_by: tuple[str, ...] = ()
 
     def gain(self, scenario: Scenario) -> CaptureGain:
-        """Return the gain of a scenario. The target `rank:2:NAME` selects NAME on one rank only. Raise NothingMatches."""
+        """Return the gain of a scenario. Raise NothingMatches.
+
+        The target `rank:2:NAME` selects NAME on one rank only.
+        """
         change = self._change(scenario)
         before, after = self._before, self._at(change)
         bounds = np.cumsum([0, *(len(rank_window.window.graph) for rank_window in self.ranks)])
@@ -148,36 +151,37 @@ class Retimed:
         return self.length_ns - self._length(self._at(change), change)
 
     def removed(self, scenario: Scenario) -> Removed:
-        """Return what a scenario removes, by edge of the joined graph. Raise NothingMatches."""
+        """Return the edges of the joined graph that a scenario removes or shortens. Raise NothingMatches."""
         dst_ns = np.zeros(len(self.of), dtype=np.int64)
         for rank_edges, rank_window in zip(self._edges, self.ranks, strict=True):
             dst_ns[rank_edges] = rank_window.window.timeline.dst_ns[self.edge[rank_edges]]
         return Removed.by(self._change(scenario), self.graph, dst_ns)
 
     def shared_gpu(self, scenario: Scenario) -> str | None:
-        """Return the caveat that streams overlap whose GPU work a scenario changes, or None. Raise NothingMatches."""
-        if not any(self._overlap_percents):  # so that the scenario is not applied again
+        """Return the caveat about overlapping streams whose GPU work changes, or None. Raise NothingMatches."""
+        if not any(self._overlap_percents):  # saves applying the scenario again
             return None
         return next(self._overlapping(self._change(scenario)), None)
 
     @cached_property
     def _start(self) -> int:
-        """Return the start of the unchanged capture, from which a changed capture is measured, too."""
+        """Return the start of the unchanged capture, ns. The length of a changed capture is also measured from it."""
         return int(self._before[self.first].min())
 
     def _takes(self, node_ns: Ints) -> int:
         return int(node_ns[self.last].max()) - self._start
 
     def _length(self, node_ns: Ints, change: _Change) -> int:
-        """Return the length of the changed capture: at least what is done ahead, as far as the capture has it.
+        """Return the length of the changed capture, ns, at least the time of the work done ahead.
 
-        A rank's work before the capture's first operator, such as loading the first batch, is not in its length.
+        The time of the work done ahead is limited to the unchanged length. A rank's work before the capture's first
+        operator, such as loading the first batch, is not in that length.
         """
         return max(self._takes(node_ns), min(change.ahead_ns, self.length_ns))
 
     @cached_property
     def _edges(self) -> list[Indices]:
-        """Return the indices of each rank's edges."""
+        """Return the indices of each rank's edges in the joined graph."""
         return [np.flatnonzero(self.of == number).astype(np.int32) for number in range(len(self.ranks))]
 
     @cached_property
@@ -187,7 +191,7 @@ class Retimed:
     def _at(self, change: _Change) -> Ints:
         """Return the time of each node after a change, ns.
 
-        Nothing but frames starts before the capture does, because what comes before it is not in its length.
+        Only frames may start before the capture does, because time before its start is not in its length.
         """
         weight = changed(self.graph.weight, self.graph.dst, change.factor, change.gone)
         node_ns = self.graph.forward(weight, self.begin)
@@ -198,7 +202,7 @@ class Retimed:
 
     @cached_property
     def _leading(self) -> Indices:
-        """Return the indices of the edges from frames that come before everything else of their ranks."""
+        """Return the indices of the edges from frames that no operator, call or GPU work of their rank precedes."""
         is_first = np.zeros(len(self.begin), dtype=np.int64)
         is_first[self.first] = 1
         n_before = is_first + self.graph.forward(is_first[self.graph.src])
@@ -217,10 +221,10 @@ class Retimed:
                 except NothingMatches as error:
                     missing.setdefault(target, error)
                     continue
-                try:  # what is done ahead is gone from the window
+                try:  # work that is done ahead is removed from the window
                     rank_change = change_of(rank_window.window, Scenario(((on_rank, factor or 0.0),)))
                 except NothingMatches as error:
-                    missing[target] = error  # this message lists what the rank has
+                    missing[target] = error  # this message lists the rank's names
                     continue
                 matching.add(target)
                 if factor is None:
@@ -240,29 +244,30 @@ class Retimed:
         return change
 
     def _overlap(self, change: _Change) -> None:
-        """Hide the part of each rank's communication that its computation can hide.
+        """Hide as much of each rank's communication as its computation can overlap.
 
-        A collective counts from the arrival of the last rank.
+        A collective's duration counts from the arrival of the last rank.
         """
         for rank_edges, rank_window in zip(self._edges, self.ranks, strict=True):
             window, edges = rank_window.window, self.edge[rank_edges]
             event = window.own_time_of[edges]
             durations, factor = window.events.dur.copy(), np.ones(len(window.kind))
-            # Not to the start of other work, or to the end of a call: such an edge has part of the duration, or nothing.
+            # Exclude edges to another event, such as the start of other work. Their weight is not the event's whole
+            # duration.
             is_whole = (event >= 0) & (window.src_event[edges] == window.dst_event[edges])
             durations[event[is_whole]] = self.graph.weight[rank_edges[is_whole]]
             factor[edges[edges >= 0]] = change.factor[rank_edges[edges >= 0]]
             change.factor[rank_edges] *= hidden_communication(window, factor, durations)[edges]
 
     def _unselected(self, scenario: Scenario) -> Iterator[str]:
-        """Yield a caveat on GPU time that no target of a kind can select."""
+        """Yield a caveat about GPU time that no target of a kind can select."""
         for kind in owner_kinds(scenario):
             owners = [rank_window.window.owners for rank_window in self.ranks]
             if max_percent := max(owner.unknown_percent[kind] for owner in owners if owner):
                 yield f"up to {max_percent:.1f} % of a rank's GPU time {unselected(kind)}"
 
     def _lacking(self, less: Flags) -> Iterator[str]:
-        """Yield a caveat if the gain comes from gaps in ranks' paths in which their traces may lack events."""
+        """Yield a caveat if the gain comes from gaps in ranks' paths where events may be missing from their traces."""
         idle_us: dict[int, float] = {}
         for number, rank_window in enumerate(self.ranks):
             window, shorter = rank_window.window, self.edge[(self.of == number) & less]
@@ -282,7 +287,7 @@ class Retimed:
 
     @cached_property
     def _overlap_percents(self) -> list[float]:
-        """Return `overlap_percent` of each rank."""
+        """Return the `overlap_percent` of each rank's window."""
         return [overlap_percent(rank_window.window) for rank_window in self.ranks]
 
     def _overlapping(self, change: _Change) -> Iterator[str]:
@@ -304,7 +309,7 @@ class Retimed:
 
 @dataclass
 class _Change:
-    """The change of the edges of the joined graph, (m,), as in Change of a window."""
+    """The change of the joined graph's edges, (m,), with the fields of a window's Change."""
 
     factor: Floats
     gone: Flags
@@ -312,7 +317,7 @@ class _Change:
 
 
 def _on_rank(target: str, rank: int) -> str:
-    """Return a target as the windows of one rank name it. Raise NothingMatches if it names another rank."""
+    """Return a target without its prefix `rank:N:`. Raise NothingMatches if the prefix names another rank."""
     prefix, _, after_prefix = target.partition(":")
     number, colon, inner = after_prefix.partition(":")
     if prefix != "rank" or not colon:
@@ -323,10 +328,10 @@ def _on_rank(target: str, rank: int) -> str:
 
 
 def _ahead_ns(window: Window, scenario: Scenario) -> int:
-    """Return how long the work that a scenario does ahead on a rank takes after the other changes, ns.
+    """Return the duration of the work that a scenario does ahead on a rank, after the other changes, ns.
 
-    Timing it sorts the rank's own graph. Nothing else here does, and all ranks' orders would take an eighth of the
-    memory of a capture with fixes, so the order is dropped.
+    Timing this work sorts the rank's own graph. The order is dropped, because no other code here needs it, and the
+    orders of all ranks would take an eighth of the memory of a capture with fixes.
     """
     ahead_ns = change_of(window, scenario).ahead_ns
     vars(window.graph).pop("chains", None)
@@ -334,7 +339,7 @@ def _ahead_ns(window: Window, scenario: Scenario) -> int:
 
 
 def retimed(ranks: list[RankedWindow], instances: Sequence[Instance]) -> Retimed:
-    """Join the graphs of ranks, in order, at the collectives that two or more of them have.
+    """Join the graphs of ranks, ordered by rank, at the collectives that at least two of them contain.
 
     Raise GraphHasCycle.
     """
@@ -343,7 +348,7 @@ def retimed(ranks: list[RankedWindow], instances: Sequence[Instance]) -> Retimed
 
 
 def of_joined(ranks: list[RankedWindow], joined: JoinedGraph, order: Sequence[Ints]) -> Retimed:
-    """Return the joined graph of ranks, in order, for scenarios.
+    """Return the joined graph of ranks, ordered by rank, for scenarios.
 
     `order`: for each rank (m,), the index in the window of each edge of the rank's graph.
     """

@@ -1,6 +1,6 @@
 """The causes of the segments of paths through all ranks.
 
-A segment's cause is that of an edge of its rank's graph, as in table `causes`.
+A segment has the cause of its edge in its rank's graph, as in table `causes`.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ _OUTSIDE = "outside operators"
 class SegmentCause:
     """The cause of a segment, with its name (a number, or a label).
 
-    `late_ns`: the part of the segment in which the median of the other ranks waits for this rank. `has_edge`: False for time
-    of no edge of a graph, which no scenario changes.
+    `late_ns`: the part of the segment in which the median of the other ranks waits for this rank. `has_edge`: False if
+    the time belongs to no edge of a graph, so no scenario can change it.
     """
 
     cause: str
@@ -66,8 +66,9 @@ class SegmentCause:
 class CapturePaths:
     """The causes of the segments of each path, by target.
 
-    For the path to the last GPU work, `savings` has the savings without its causes and `fixes` those of fixes.
-    `length_ns`: the capture's length. These are empty or None if its graphs have too many edges.
+    For the path to the last GPU work, `savings` has the savings from removing its causes, and `fixes` the fixes with
+    their savings. `length_ns`: the capture's length. If its graphs have too many edges, the lists are empty and
+    `length_ns` is None.
     """
 
     causes: dict[str, list[SegmentCause]]
@@ -77,7 +78,7 @@ class CapturePaths:
 
 
 class CausesOfSegments:
-    """A reader of causes: it reads the names once, and the events of each rank."""
+    """A reader of causes, which reads the names once, and then the events of each rank."""
 
     def __init__(self, con: duckdb.DuckDBPyConnection) -> None:
         self.con, self.names, self.rules = con, names_of(con), cause_rules(con)
@@ -89,7 +90,7 @@ class CausesOfSegments:
     def of_paths(self, joined: JoinedGraph, paths: dict[str, list[Segment]]) -> CapturePaths:
         """Return the causes of the segments of each path, and savings and fixes of the capture."""
         causes_by_target = {target: [_without_edge(segment) for segment in path] for target, path in paths.items()}
-        keys: dict[int, Key] = {}  # by the position of a segment on the path that is retimed
+        keys: dict[int, Key] = {}  # by the index of the segment on the path RETIMED
         on_path: dict[int, RankOnPath] = {}
         is_small = joined.n_edges <= MOST_EDGES
         for graph in joined.ranks:
@@ -148,7 +149,7 @@ class CausesOfSegments:
                 late[late_key] = late.get(late_key, 0) + cause.late_ns
 
     def _on_path(self, path: list[Segment], path_causes: list[SegmentCause]) -> list[OnPath]:
-        """Return the time of each name on the path. The time that other ranks wait for a rank is a separate item."""
+        """Return the time of each name on the path. The time in which other ranks wait for a rank is its own item."""
         items: dict[tuple[str, str, int | None], OnPath] = {}
         for segment, cause in zip(path, path_causes, strict=True):
             name = self._name(cause)
@@ -160,12 +161,12 @@ class CausesOfSegments:
         return [item for item in items.values() if item.ns]
 
     def _name(self, cause: SegmentCause) -> str:
-        """Return the name of a cause, or an empty text if it has none."""
+        """Return the name of a cause, or "" if it has no name."""
         return self.names.text[cause.name_no - 1] if cause.name_no is not None else cause.label or ""
 
 
 def _edge(graph: RankGraph, segment: Segment) -> int | None:
-    """Return the index of the edge whose time a segment is, or None. The edge of a transfer is that of its kernel."""
+    """Return the index of the edge whose time a segment is, or None. A transfer has the edge of its kernel."""
     if segment.edge is not None or segment.kind != "transfer":
         return segment.edge
     end = graph.place_of(2 * segment.event_id + 1)
@@ -197,7 +198,7 @@ def _cause(causes: EdgeCauses, edge: int) -> SegmentCause:
 
 
 def _glob(name: str) -> str:
-    """Return the pattern for a cause's name in scenarios, in which each thread has a separate name."""
+    """Return the pattern that selects a cause's name in scenarios, where each thread has a separate name."""
     return f"{name}*" if name == _OUTSIDE else glob_of(name)
 
 
@@ -231,17 +232,17 @@ class _Waited:
         return cls(starts, ends)
 
     def during(self, start_ns: int, end_ns: int) -> int:
-        """Return how much of an interval overlaps these times, ns."""
+        """Return the length of the part of an interval that overlaps these times, ns."""
         first, past = np.searchsorted(self.ends, start_ns, "right"), np.searchsorted(self.starts, end_ns, "left")
         overlaps = np.minimum(self.ends[first:past], end_ns) - np.maximum(self.starts[first:past], start_ns)
         return int(overlaps.sum())
 
 
 def _late(joined: JoinedGraph, path: Sequence[Segment], causes: list[SegmentCause]) -> list[SegmentCause]:
-    """Return the causes with `late_ns`: what a rank did while other ranks waited for it in any collective.
+    """Return the causes with `late_ns`, the segment's time in which other ranks waited for its rank in any collective.
 
-    The collective need not be the next on the path, because a host may start the next one before the GPU has finished
-    the last.
+    The collective need not be the next collective on the path, because a host may start it before the GPU has finished
+    the previous collective.
     """
     waited = _waited(joined)
     return [
@@ -253,7 +254,7 @@ def _late(joined: JoinedGraph, path: Sequence[Segment], causes: list[SegmentCaus
 
 
 def _waited(joined: JoinedGraph) -> dict[int, _Waited]:
-    """Return by rank when the median of the other ranks waited in a collective that it was the last to join."""
+    """Return for each rank the times when the median of the other ranks waited for it in a collective."""
     intervals: dict[int, list[tuple[int, int]]] = {}
     for meeting in joined.meetings:
         last, since = _arrivals(joined, meeting)

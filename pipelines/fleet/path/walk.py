@@ -1,10 +1,10 @@
-"""The critical path through several ranks: a walk backward from the end, along the edge that delayed each event.
+"""The critical path through several ranks, by a walk backward from the end along the edge that delayed each event.
 
 It is not the longest path. Clocks of ranks differ, and a rank that begins late begins at 0 in the joined graph, so the
-longest path may lead through a rank that was not last. Here every step follows the binding edge of a rank's graph,
-which is the incoming edge whose source time plus weight is latest. At the end of a collective, it moves to the last
-rank that arrived. The segments tile the time from the first event to the target without gap or overlap. Shortening a
-segment of work or transfer shortens the whole by as much, until something else binds.
+longest path may lead through a rank that was not last. The walk follows the binding edge of a rank's graph, which is
+the incoming edge whose source time plus weight is latest. At the end of a collective, the walk moves to the rank that
+arrived last. The segments tile the time from the first event to the target without gap or overlap. If a segment of work
+or transfer becomes shorter, the path becomes shorter by as much, until another edge binds.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ class NoTarget(TracelakeError, LookupError):
 
 @dataclass(frozen=True)
 class Segment:
-    """A segment of the path; times in ns on the common clock.
+    """A segment of the path, with times in ns on the common clock.
 
     kind: cpu_op, gpu_kernel, transfer (of a collective, after all ranks have arrived), launch_delay, kernel_delay
     (between work of one stream), cross_stream_wait, sync_return (from the GPU's end to the call that waited for it),
     thread_hand_off, gap (of a host thread outside its operators), head (before the rank's first event). event_id: the
-    event that it leads into, or whose time it is. owner_event_id: the event whose time it is, or None. shown_event_id:
-    the event that is shown as its owner, or None. edge_type: None for a segment without an edge. guessed: an inferred
-    wait. earlier: a wait for GPU work from outside the trace. edge: the index of its edge in the rank's graph.
+    event that the segment leads into, or whose time it is. owner_event_id: the event whose time it is, or None.
+    shown_event_id: the event that is shown as its owner, or None. edge_type: None for a segment without an edge.
+    guessed: an inferred wait. earlier: a wait for GPU work from outside the trace. edge: the index of its edge in the
+    rank's graph.
     """
 
     rank: int
@@ -65,9 +66,9 @@ def walk_back(joined: JoinedGraph, target: str = "last_gpu_end") -> list[Segment
 
 
 def find_target(joined: JoinedGraph, target: str) -> tuple[int, int]:
-    """Return the last node of the path as (index of the rank, index of the node): the latest of the target's nodes.
+    """Return the latest of the target's nodes, which ends the path, as (index of the rank, index of the node).
 
-    If several ranks have it, the lowest rank counts. Raise NoTarget, or ValueError for an unknown target.
+    On a tie, the lowest rank is chosen. Raise NoTarget, or ValueError for an unknown target.
     """
     if target not in TARGETS:
         raise ValueError(f"no target {target!r}: give one of {', '.join(TARGETS)}")
@@ -89,13 +90,13 @@ def find_target(joined: JoinedGraph, target: str) -> tuple[int, int]:
 
 
 def first_ns(joined: JoinedGraph) -> int:
-    """Return the start of the first operator, call or GPU work of all ranks, ns on the common clock."""
+    """Return the start of the first operator, call or GPU work on any rank, ns on the common clock."""
     times = [graph.common_ns[graph.side != FRAME] for graph in joined.ranks]
     return min(int(rank_times.min()) for rank_times in times if len(rank_times))
 
 
 class _Walk:
-    """The state of a walk: the current node `place` of the rank with index `rank`.
+    """The state of a walk, which is at the node with index `place` of the rank with index `rank`.
 
     The segments so far explain the time after `now`.
     """
@@ -147,7 +148,7 @@ class _Walk:
     def _follow(self, edge: int) -> None:
         graph = self.graph
         source = int(graph.src[edge])
-        # If clocks drift, common times are stretched, so the gap is measured on the rank's own clock.
+        # Measure the gap on the rank's own clock, because common times are stretched if clocks drift.
         gap_ns = int(graph.at_ns[self.place] - graph.at_ns[source] - graph.weight[edge])
         if gap_ns > 0:
             self._emit("gap", self.now - gap_ns, None)
@@ -157,7 +158,7 @@ class _Walk:
     def _binding(self) -> int | None:
         """Return the edge into the node whose source time plus weight is latest, or None without incoming edges.
 
-        Of several such edges, it is the one with the latest source, then the first.
+        On a tie, return the edge with the latest source, then the edge with the lowest source index.
         """
         graph = self.graph
         first, past = int(graph.first[self.place]), int(graph.first[self.place + 1])
@@ -176,7 +177,7 @@ class _Walk:
         into_gpu = graph.side[self.place] == GPU
         if kind.edge_type == "SYNC_DEPENDENCY":
             return "cross_stream_wait" if into_gpu else "sync_return"
-        # Earlier work may be of the same stream.
+        # Work from outside the trace (EARLIER) may be on the same stream.
         if kind.edge_type == "KERNEL_KERNEL_DELAY" and graph.flags[edge] & (INFERRED | EARLIER) == INFERRED:
             return "cross_stream_wait"
         return kind.segment or ("gpu_kernel" if self._is_gpu(edge) else "cpu_op")
@@ -184,7 +185,7 @@ class _Walk:
     def _is_gpu(self, edge: int) -> bool:
         """Return whether an edge's time is GPU work.
 
-        That is decided by the event whose time it is, or else by the event that the edge starts from.
+        The side of the attributed event decides. If the edge has none, the side of its source node decides.
         """
         attributed = int(self.graph.attributed[edge])
         node = self.graph.place_of(2 * attributed) if attributed >= 0 else None

@@ -1,1 +1,1 @@
-"""Comparisons of captures: the fleet today, regressions, comparisons of two sides, metrics."""
+"""Comparisons of captures: the fleet's current state, regressions, comparisons of two sides, and metrics."""

@@ -1,4 +1,4 @@
-"""The choice of the traces and windows of two sides that are compared, with a reason for each excluded one."""
+"""The choice of the traces and windows of two sides to compare, with a reason for each excluded trace or step."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ class Chosen(NamedTuple):
 
 
 Which = int | str
-"""A step by its number, `first` (the first step of each trace), or `all` (the whole trace, with the time outside steps)."""
+"""A step's number, `first` (the first step of each trace), or `all` (the whole trace, with time outside steps)."""
 
 
 def choose(control: Sequence[Trace], test: Sequence[Trace], steps: Which | tuple[Which, Which] | None = None) -> Chosen:
     """Pair the traces of two sides by rank, and their windows by step.
 
-    `steps`: the window of both sides, or (of control, of test). None means all steps that both have, on all ranks,
-    without warm-up. For these and for `first`, ranks without steps are left out; if no rank has steps on both sides,
-    whole traces are compared. Raise CompareError if a trace has no such step.
+    `steps`: the window of both sides, or (window of control, window of test). None means all steps that both sides have
+    on all ranks, without warm-up. For None and for `first`, ranks without steps are excluded. If no rank has steps on
+    both sides, whole traces are compared. Raise CompareError if a trace has no such step.
     """
     which = steps if isinstance(steps, tuple) or steps is None else (steps, steps)
     places, left_out = _by_rank(control, test)
@@ -54,7 +54,7 @@ def choose(control: Sequence[Trace], test: Sequence[Trace], steps: Which | tuple
 
 
 class _Place(NamedTuple):
-    """Two traces that are compared. `where`: as in Pair."""
+    """Two traces to compare. `where`: as in Pair."""
 
     where: str
     control: Trace
@@ -67,8 +67,8 @@ class _Place(NamedTuple):
 def _by_rank(control: Sequence[Trace], test: Sequence[Trace]) -> tuple[list[_Place], list[str]]:
     """Pair traces of the same rank, and return notes on traces without counterpart.
 
-    Without a common rank, or if a side has two traces of one rank or a trace without rank, pair the traces in their
-    order.
+    The traces are paired in their order if the sides have no common rank, or if a side has two traces of one rank or a
+    trace without rank.
     """
     ranks = [{trace.rank: trace for trace in side if trace.rank is not None} for side in (control, test)]
     common = sorted(ranks[0].keys() & ranks[1].keys())
@@ -106,9 +106,10 @@ def _without_steps(places: Sequence[_Place], *, whole: bool) -> list[str]:
 
 
 def _all_steps(places: Sequence[_Place]) -> tuple[list[Pair], list[str]]:
-    """Return the pairs of steps that are compared at all places, without warm-up, and notes on excluded steps.
+    """Return the pairs of steps to compare at all places, without warm-up, and notes on excluded steps.
 
-    What is warm-up at one place is left out at all of them. Without such a pair, the steps of each place are compared.
+    A step that is warm-up at one place is excluded at all places. If no pair remains at all places, the steps of each
+    place are compared.
     """
     each_alone = [_paired_steps(place.control.steps, place.test.steps) for place in places]
     warm_up = tuple(frozenset[int | None]().union(*(steps.warm_up[index] for steps in each_alone)) for index in (0, 1))
@@ -138,10 +139,10 @@ def _numbers(pair: tuple[Window, Window]) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class _Steps:
-    """The steps of two traces that are compared with each other, and what is known of all steps, by side.
+    """The pairs of steps of two traces, and by side all steps and the excluded or uncertain steps.
 
-    common: the numbers by which they are paired, if any. warm_up: the numbers of steps that are left out. unsure: those
-    of steps that are compared, though they may be warm-up.
+    common: the numbers by which steps are paired, empty if they are paired in order. warm_up: the numbers of excluded
+    steps. unsure: the numbers of steps that are compared although they may be warm-up.
     """
 
     sides: tuple[Sequence[Window], Sequence[Window]]
@@ -180,8 +181,8 @@ def _paired_steps(
 ) -> _Steps:
     """Pair the steps with the same numbers, without warm-up.
 
-    If the two sides have few numbers in common, pair the first step with the first, and so on. `elsewhere`: the numbers
-    of steps that are warm-up on other ranks, by side.
+    If the two sides have few numbers in common, pair the steps in order. `elsewhere`: the numbers of steps that are
+    warm-up on other ranks, by side.
     """
     sides = (control, test)
     numbers = [{window.step for window in steps} for steps in sides]
@@ -222,10 +223,10 @@ def _window(trace: Trace, which: Which) -> Window:
 
 
 def traces_of(con: duckdb.DuckDBPyConnection, name: str, ranks: int | str = EVERY) -> list[str]:
-    """Return the trace, or the traces of the capture, whose id starts with `name`, in the order of ranks.
+    """Return the trace whose id starts with `name`, or the traces of the capture whose id does, in the order of ranks.
 
     `ranks` of a capture: a number, `first` (the lowest) or `all`. `con` has `traces` and `capture_ranks`. Raise
-    CompareError if the prefix is not unique or matches nothing, or the capture has no such rank.
+    CompareError if the prefix does not match exactly one id, or if the capture has no such rank.
     """
     members = con.execute(
         "SELECT capture_id, rank, trace_id FROM capture_ranks "

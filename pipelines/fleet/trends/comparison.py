@@ -1,6 +1,6 @@
 """The GPU time of windows of two sides, compared by operator, category, module, shape, kernel or cause.
 
-The comparison itself is sql/fleet/comparison/_compared_parts.sql, with the windows of both sides as its input.
+sql/fleet/comparison/_compared_parts.sql does the comparison. Its input is the windows of both sides.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from pipelines.models.sqltext import quoted, row
 TABLES = ("traces", "kernels", "kernel_owners", "op_work", "step_lengths", "step_times", "temporal_breakdown")  # fmt: skip
 """Tables and views that a connection must have for `facts_of`, in addition to `events` and RULES."""
 WITH_CAUSES = (*TABLES, "causes", "step_causes")
-"""TABLES plus those that `facts_of` reads for causes."""
+"""TABLES, and the tables that `facts_of` also reads for causes."""
 RULES = ("category_sides", "op_kinds", "kernel_categories")
 _FACTS = {"_compared_windows": "digest_steps", "_compared_work": "digest_work", "_compared_host": "digest_host"}
-"""The models of a side's facts, each with the table of a digest that has them. Each may read the preceding ones."""
+"""The models of a side's facts, each with the digest table of these facts. A model may read the preceding models."""
 DIGEST_TABLES = ("findings", *_FACTS.values())
-"""Tables of a lake that `facts_of` reads for traces of which only a digest is kept."""
+"""Tables of a lake that `facts_of` reads for traces with only a digest."""
 NOT_IN_DIGEST = ("module", "shape")
-"""The keys of BY that a digest does not keep."""
+"""The keys of BY that a digest does not store."""
 BY = ("operator", "category", "module", "shape", "kernel", "cause")
-"""The keys to compare by. `cause` divides all time of the windows, the others divide GPU time."""
+"""The keys to compare by. `cause` divides all time of the windows. The other keys divide GPU time."""
 CAUSE = "cause"
 WORK = "work"
-"""Operators by the category of their work, for the sentence of the verdict."""
+"""Key for operators by the category of their work, for the sentence of the verdict."""
 OWNER = "owner"
-"""Owners of causes (`cat` is the cause), for the host's part of the verdict."""
+"""Key for owners of causes (`cat` is the cause), for the host's part of the verdict."""
 _CAUSES = "_compared_causes"
 _OF_CAUSES = "trace_id VARCHAR, step BIGINT, cause VARCHAR, name VARCHAR, times HUGEINT, duration_ns HUGEINT"
 _HOST = "host"
@@ -46,17 +46,17 @@ _ENOUGH = threshold("compare_operators")
 
 
 class CompareError(TracelakeError, ValueError):
-    """A requested trace, rank or step that does not exist. The message lists the existing ones."""
+    """A requested trace, rank or step that does not exist. The message lists the existing traces, ranks or steps."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """A profiler step of a trace, or the whole trace (`step` None); times in ns.
+    """A profiler step of a trace, or the whole trace (`step` is None). Times are in ns.
 
-    host_ns: duration of the step's annotation on the host; None for the whole trace. idle_ns: idle time of the device
-    that worked most; None without GPU work in the trace. earlier_ns: GPU time in the window of work that was launched
-    before it, or whose launch is not in the trace. warm_up_times: how many times as long as the following steps a first
-    step is that may be warm-up; None for other windows.
+    host_ns: duration of the step's annotation on the host, None for the whole trace. idle_ns: idle time of the device
+    that worked most, None without GPU work in the trace. earlier_ns: GPU time in the window of work that was launched
+    before the window, or whose launch is not in the trace. warm_up_times: for a first step that may be warm-up, its
+    duration relative to the following steps; None for other windows.
     """
 
     trace_id: str
@@ -72,9 +72,9 @@ class Window:
 
 @dataclass(frozen=True)
 class Trace:
-    """A trace of a side with its windows: the steps in order, then the whole trace.
+    """A trace of a side with its windows, which are the steps in order and then the whole trace.
 
-    `is_digest`: only a digest of it is kept, which adds up small operators, kernels and events.
+    `is_digest`: whether only a digest of the trace remains, in which small operators, kernels and events are summed up.
     """
 
     trace_id: str
@@ -98,7 +98,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two windows that are compared. `where`: the rank or process if a side has several, else ""."""
+    """Two windows to compare. `where`: the rank or process if a side has several, else ""."""
 
     where: str
     rank: int | None
@@ -107,10 +107,10 @@ class Pair:
 
 
 def gpu_time_known(pairs: Sequence[Pair]) -> tuple[bool, bool]:
-    """Return for control and test whether their GPU time is known.
+    """Return whether the GPU time of control and of test is known.
 
-    If a trace has no GPU work but its counterpart has some, the GPU was not recorded, so the GPU time is unknown, not 0.
-    Ranks without GPU work on both sides, such as ranks that use only the CPU, are ignored.
+    If a trace has no GPU work, but its counterpart has some, the GPU was not recorded. Its GPU time is then unknown,
+    not 0. Ranks without GPU work on both sides, such as ranks that use only the CPU, are ignored.
     """
     has_work = [(pair.control.idle_ns is not None, pair.test.idle_ns is not None) for pair in pairs]
     control, test = (any(of_pair[side] for of_pair in has_work) for side in (0, 1))
@@ -121,10 +121,10 @@ def gpu_time_known(pairs: Sequence[Pair]) -> tuple[bool, bool]:
 
 @dataclass(frozen=True)
 class Difference:
-    """A name (and shape) on both sides; times in ns.
+    """A name (and shape) on both sides. Times are in ns.
 
-    change: of the time: added, deleted, increased, decreased or unchanged. device: gpu (time of GPU work), cpu (self
-    time of host events) or None (causes, which cover both).
+    change: the change of the time, which is added, deleted, increased, decreased or unchanged. device: gpu (time of GPU
+    work), cpu (self time of host events) or None (causes, which cover both).
     """
 
     device: str | None
@@ -156,11 +156,11 @@ def totals(rows: Iterable[Difference]) -> Totals:
 
 @dataclass(frozen=True)
 class Part:
-    """A group of pairs, compared. Rows are sorted by the size of their change, largest first.
+    """The comparison of a group of pairs. Its rows are sorted by the size of their change, largest first.
 
-    rows: by the requested key. categories: by category. work: by category (`cat`) and operator. causes, owners: by
-    cause, and by its owner; empty if the causes are unknown. host: self times of host events. The host rows of one of
-    several ranks are omitted if all its traces have GPU work.
+    rows: by the requested key. categories: by category. work: by category (`cat`) and operator. causes: by cause.
+    owners: by owner of a cause. Both are empty if the causes are unknown. host: self times of host events. With several
+    ranks, a rank has no host rows if all its traces have GPU work.
     """
 
     pairs: Sequence[Pair]
@@ -183,7 +183,7 @@ class Part:
 
 
 class Short(NamedTuple):
-    """A summary of rows: their summed times, the name that changed most and the name that grew most; times in ns."""
+    """A summary of rows, ns: their summed times, the name that changed most, and the name that grew most."""
 
     control_ns: int = 0
     test_ns: int = 0
@@ -195,7 +195,7 @@ class Short(NamedTuple):
 
 @dataclass(frozen=True)
 class OnePair:
-    """A pair of windows, compared: GPU time by the requested key, self time of the host, and length by cause."""
+    """A compared pair of windows, with GPU time by the requested key, host self time, and length by cause."""
 
     pair: Pair
     gpu: Short
@@ -224,17 +224,17 @@ def facts_of(
     with_causes: bool = False,
     digests: Collection[str] = (),
 ) -> list[Trace]:
-    """Copy the facts that a comparison needs of some traces from `own` to `con`, and return the traces.
+    """Copy the facts about some traces that a comparison needs from `own` to `con`, and return the traces.
 
-    `own` has TABLES (or WITH_CAUSES), `events` and RULES. `digests`: the traces of which only a digest is kept; `own` then
-    has DIGEST_TABLES, too.
+    `own` has TABLES (or WITH_CAUSES), `events` and RULES. `digests`: the traces with only a digest. If there are any,
+    `own` also has DIGEST_TABLES.
     """
     traces = list(trace_ids)
     models = load_catalog().models
     con.execute(f"CREATE TABLE IF NOT EXISTS {_CAUSES} ({_OF_CAUSES})")
     for name in (*_FACTS, _CAUSES) if with_causes else tuple(_FACTS):
         own.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS FROM ({models[name].sql}) LIMIT 0")
-        for trace_id in traces:  # one trace per query, so that DuckDB opens only its files of a lake
+        for trace_id in traces:  # one trace per query, so that DuckDB opens only this trace's files of a lake
             source, columns = f"({models[name].sql})", "*"
             if trace_id in digests and name in _FACTS:
                 source, columns = _FACTS[name], ", ".join(_columns_of_both(name, _FACTS[name]))
@@ -250,13 +250,13 @@ def facts_of(
 
 
 def _columns_of_both(model: str, table: str) -> list[str]:
-    """Return the columns of a model that a table has, too."""
+    """Return the columns of a model that a table also has."""
     of_model, of_table = ([c.name for c in load_catalog().models[name].columns] for name in (model, table))
     return [name for name in of_model if name in of_table]
 
 
 def digests_in(own: duckdb.DuckDBPyConnection) -> set[str]:
-    """Return the traces of a lake of which only a digest is kept, from its table `findings`."""
+    """Return the traces of a lake that have only a digest, from the lake's table `findings`."""
     return {
         name
         for (name,) in own.execute(f"SELECT trace_id FROM findings WHERE check_name = {quoted(REDUCED)}").fetchall()
@@ -296,7 +296,7 @@ def _as_long_as_its_path(con: duckdb.DuckDBPyConnection, whole_trace: Window) ->
 
 
 def usual_by(sides: Iterable[Sequence[Trace]]) -> str:
-    """Return "operator" if in every trace with GPU work most of its time has an operator, else "kernel"."""
+    """Return "operator" if enough GPU time of every trace with GPU work has an operator, else "kernel"."""
     measured = [trace for traces in sides for trace in traces if trace.whole.idle_ns is not None]
     return "operator" if all(trace.has_operators for trace in measured) else "kernel"
 
@@ -318,13 +318,13 @@ def usual_by(sides: Iterable[Sequence[Trace]]) -> str:
     ),
 )
 def compare_pairs(con: duckdb.DuckDBPyConnection, pairs: Sequence[Pair], by: str) -> Comparison:
-    """Compare pairs of windows whose facts are in `con`: together, by place, and each pair separately."""
+    """Compare pairs of windows whose facts are in `con`. Compare all pairs together, each place, and each pair."""
     places: dict[str, list[Pair]] = defaultdict(list)
     for pair in pairs:
         places[pair.where].append(pair)
     parts = [Part(pairs), *(Part(group) for group in places.values() if len(places) > 1)]
     keys = (by, "category", WORK, CAUSE, OWNER)
-    # A place gets host rows only if a window has no GPU work, because GPU work is more informative.
+    # A place has host rows only if a window has no GPU work, because GPU work is more informative.
     host_keys = [(_HOST,) if not part.has_gpu_work else () for part in parts[1:]]
     requests = [
         (parts[0], (*keys, _HOST)),

@@ -1,4 +1,4 @@
-"""The result of a comparison: one sentence, the caveats on it, and whether it stays within a limit."""
+"""The result of a comparison as a sentence, the caveats about it, and the verdict on a limit."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pipelines.fleet.trends.comparison import Comparison, Difference, OnePair, P
 
 _UNCHANGED = threshold("compare_unchanged_percent") / 100
 _APART = threshold("compare_apart_percent") / 100
-_MOST = 5  # kinds of work in a sentence
-_NAME = 40  # characters
+_MOST = 5  # maximum number of kinds of work in a sentence
+_NAME = 40  # maximum number of characters of a name
 _NOBODY = ("outside operators", "stream ")
-"""Prefixes of names that identify no more than their cause does."""
+"""Prefixes of names that add nothing to their cause."""
 
 WORDS = {
     "gemm": "matrix products",
@@ -34,10 +34,10 @@ WORDS = {
 
 _BEFORE, _LAUNCHED_BEFORE = "(launch not in the trace)", "work launched before"
 _SAID_BY_KIND = ("attention", "communication")
-"""Categories whose own name is clearer than the names of their operators."""
+"""Categories whose name is clearer than the names of their operators."""
 _TITLES = {row["cause"]: row["title"].partition(" (")[0] for row in rule_rows("cause_kinds")}
 _WAITING = ("gpu_waiting", "earlier_work", "late_rank", "unknown")
-"""Causes that are neither time of the host nor GPU work of the window."""
+"""Causes that are neither host time nor GPU work of the window."""
 _NOT_HOST = ("gpu_computing", "copies", "communication", *_WAITING)
 
 
@@ -50,11 +50,11 @@ def percent(control: float, test: float) -> str:
 
 
 def sentence(part: Part) -> str:
-    """Return how the length of the window changed, and which GPU work, host time and other waiting changed with it.
+    """Return a sentence on the changes of the window's length, GPU work, host time and other waiting.
 
-    The length is the mean over all steps; a step of several ranks is as long as on its slowest rank. The changes are
-    means over all windows. A change below 1 % of the window is omitted, except in sums. "Unchanged" means a change
-    below 1 % of the value itself.
+    The length is the mean over all steps. A step of several ranks is as long as on its slowest rank. The changes are
+    means over all windows. A change of at most 1 % of the window is omitted, except in sums. "Unchanged" means a change
+    of at most 1 % of the value itself.
     """
     control, test = lengths(part.pairs)
     unit = "step" if part.pairs[0].control.step is not None else "trace"
@@ -74,7 +74,7 @@ def lengths(pairs: Sequence[Pair]) -> tuple[float, float]:
 
 
 def lengths_of_steps(pairs: Sequence[Pair]) -> list[tuple[int, int]]:
-    """Return the length of each step on both sides, ns: that of the step's slowest rank."""
+    """Return the length of each step on both sides, ns, which is the length on the step's slowest rank."""
     steps: dict[tuple[int | None, int | None], list[Pair]] = {}
     for pair in pairs:
         steps.setdefault((pair.control.step, pair.test.step), []).append(pair)
@@ -85,13 +85,13 @@ def lengths_of_steps(pairs: Sequence[Pair]) -> list[tuple[int, int]]:
 
 
 def in_words(row: Difference, by: str) -> str:
-    """Return the name of a row for the user: categories and causes in words, an operator followed by its shapes."""
+    """Return the name of a row for the user. Categories and causes are in words, and operators have their shapes."""
     words = {"category": WORDS, "cause": _TITLES}.get(by, {})
     return words.get(row.name, row.name) + (f" {row.input_dims}" if row.input_dims else "")
 
 
 def changed_most(part: Part) -> str:
-    """Return the name whose GPU time changed most in a part, after its mean change per window; empty without rows."""
+    """Return the mean change per window and the name whose GPU time changed most in a part, or "" without rows."""
     rows = part.categories if part.rows and part.rows[0].device is None else part.rows  # causes also divide host time
     return f"{units.difference(rows[0].diff_ns / len(part.pairs))} {rows[0].name}" if rows else ""
 
@@ -101,16 +101,16 @@ def _sides(pairs: Sequence[Pair]) -> tuple[list[Window], list[Window]]:
 
 
 def _many(pairs: Sequence[Pair]) -> list[str]:
-    """Return the qualifiers of a length: the number of steps in the mean, and of ranks of which the slowest counts."""
+    """Return the qualifiers of a length, which state the number of averaged steps and of ranks."""
     steps, places = len(lengths_of_steps(pairs)), len({pair.where for pair in pairs})
     qualifiers = [f"mean of {steps} steps"] if steps > 1 else []
     return qualifiers + [f"{'of each ' if qualifiers else ''}the slowest of {places} ranks"] * (places > 1)
 
 
 def _in_the_median(pairs: Sequence[Pair], of_mean: float, window: float) -> str:
-    """Return a clause with the median change and the window that changed most, or an empty text.
+    """Return a clause with the median change and the window that changed most, or "".
 
-    The text is empty where the median change is close to the mean change, `of_mean`, relative to `window` (all in ns).
+    The text is empty if the median change is close to the mean change, `of_mean`, relative to `window` (all in ns).
     """
     control, test = map(median, zip(*lengths_of_steps(pairs), strict=True))
     if abs(of_mean - (test - control)) <= _APART * window:
@@ -143,14 +143,14 @@ def _work(part: Part, window: float) -> str:
 
 
 def _or_unchanged(control: float, test: float) -> str:
-    """Return "unchanged" for a change within 1 % of the larger side (the limit of the rows), else the change."""
+    """Return "unchanged" for a change of at most 1 % of the larger side (the limit of the rows), else the change."""
     return "unchanged" if abs(test - control) <= _UNCHANGED * max(control, test) else units.difference(test - control)
 
 
 def _by_kernels(part: Part) -> bool:
-    """Return whether most work has operators on one side only and all rows have a category, as kernels do.
+    """Return whether on exactly one side most work has no operator, and all rows have a category, as kernels do.
 
-    In this case the operators' categories of one side have no counterpart on the other.
+    The operators' categories of the other side then have no counterpart.
     """
     total_ns = totals(part.work)
     without = totals(row for row in part.work if row.name.startswith("("))
@@ -161,7 +161,7 @@ def _by_kernels(part: Part) -> bool:
 def _kinds_of_work(part: Part) -> dict[str, list[Difference]]:
     """Return operators by category.
 
-    Work whose launch is not in the trace is a separate category, unless it is more than half of a side's work.
+    Work whose launch is not in the trace is a separate category if it is at most half of each side's work.
     """
     before_ns = totals(row for row in part.work if row.name == _BEFORE)
     is_separate = all(2 * ns <= of_all for ns, of_all in zip(before_ns, totals(part.work), strict=True))
@@ -174,9 +174,9 @@ def _kinds_of_work(part: Part) -> dict[str, list[Difference]]:
 
 
 def _named_change(category: str, work: Sequence[Difference], windows: int, window: float) -> list[tuple[str, float]]:
-    """Return the name and mean change per window of a category, or nothing if it changed too little.
+    """Return the name and mean change per window of a category, or [] if it changed too little.
 
-    If one operator's change is within a quarter of the category's, that operator is named instead.
+    If the change of one operator differs from the category's change by at most a quarter, return that operator instead.
     """
     mean = sum(row.diff_ns for row in work) / windows
     if abs(mean) <= _UNCHANGED * window:
@@ -189,9 +189,9 @@ def _named_change(category: str, work: Sequence[Difference], windows: int, windo
 
 
 def _host(part: Part, window: float) -> str:
-    """Return how the host's time on the critical path changed, by cause.
+    """Return a clause on how the host's time on the critical path changed, by cause.
 
-    Without causes, return how the idle time of the GPU changed; without idle times, how the host's events changed.
+    Without causes, the clause is about the idle time of the GPU. Without idle times, it is about the host's events.
     """
     silent_sides = [
         side for side, ns in zip(("control", "test"), totals(part.host), strict=True) if part.host and not ns
@@ -199,7 +199,7 @@ def _host(part: Part, window: float) -> str:
     if silent_sides:
         return f"no events of the host in {' and '.join(silent_sides)}"
     if all(totals(part.causes)):
-        # Without GPU work, communication is time of the host, too.
+        # Without GPU work, communication is host time.
         not_host = _NOT_HOST if any(totals(part.categories)) else _WAITING
         causes = [row for row in part.causes if row.name not in not_host]
         means = {row.name: row.diff_ns / len(part.pairs) for row in causes}
@@ -222,7 +222,7 @@ def _host(part: Part, window: float) -> str:
 
 
 def _waiting(part: Part, window: float) -> list[str]:
-    """Return the changes of the path's other causes: neither time of the host nor GPU work of the window."""
+    """Return the changes of the path's causes that are neither host time nor GPU work of the window."""
     if not all(totals(part.causes)):
         return []
     means = {row.name: row.diff_ns / len(part.pairs) for row in part.causes if row.name in _WAITING}
@@ -232,7 +232,10 @@ def _waiting(part: Part, window: float) -> list[str]:
 
 
 def _cause_clause(part: Part, cause: str, mean: float) -> str:
-    """Return a cause and its change. If one name's change is within a quarter of the cause's, append that name."""
+    """Return a cause and its change.
+
+    If the change of one name differs from the cause's change by at most a quarter, append that name.
+    """
     owners = {row.name: row.diff_ns / len(part.pairs) for row in part.owners if row.cat == cause}
     largest = max(owners, key=lambda name: (abs(owners[name]), name), default="")
     explains_it = largest and abs(owners[largest] - mean) <= abs(mean) / 4 and not largest.startswith(_NOBODY)
@@ -240,7 +243,7 @@ def _cause_clause(part: Part, cause: str, mean: float) -> str:
 
 
 def doubts(pairs: Sequence[Pair], control: Sequence[Trace], test: Sequence[Trace]) -> list[str]:
-    """Return caveats on windows with work that was launched earlier, on truncated traces, and on digests."""
+    """Return caveats about windows with work that was launched earlier, truncated traces, and digests."""
     caveats = []
     for side, traces, windows in zip(("control", "test"), (control, test), _sides(pairs), strict=True):
         earlier, total_ns = (sum(getattr(window, key) for window in windows) for key in ("earlier_ns", "duration_ns"))
@@ -276,11 +279,11 @@ class Judgement:
 
 
 def judge(comparison: Comparison, most: float) -> Judgement:
-    """Judge GPU time and, for steps, their length: the mean over all windows, and the worst window of test.
+    """Judge the growth of GPU time and of the length of steps, in the mean over all windows and in the worst window.
 
-    `most`: by how much test may exceed control, percent. GPU time that grows in a step that became shorter does not
-    count. Nor does GPU time of a single step that grows by at most 1 % of the step. A test without any GPU work in its
-    trace was recorded without it: its GPU time is not 0 but unknown.
+    `most`: by how much test may exceed control, percent. Growth of GPU time in a step that became shorter does not
+    count. Nor does growth of a single step's GPU time by at most 1 % of the step. If a test trace has no GPU work, but
+    its control has some, the GPU was not recorded. Its GPU time is then unknown, not 0.
     """
     pairs = comparison.pairs
     are_steps = pairs[0].pair.control.step is not None
@@ -321,7 +324,7 @@ def judge(comparison: Comparison, most: float) -> Judgement:
 
 
 class _Times(NamedTuple):
-    """Times of both sides, ns. `growth_counts`: whether `test` may not be more than `control`."""
+    """Times of both sides, ns. `growth_counts`: whether growth from `control` to `test` counts."""
 
     control: float
     test: float
@@ -350,8 +353,8 @@ def _judged(
 ) -> _Judged:
     """Return the verdict on the worst window and the mean.
 
-    `times`: one per pair. A window that may be warm-up on one side counts in the mean only, unless all may be.
-    `subject` names the value. `blame` names the work or event that grew most in a pair.
+    `times`: one item per pair. A window that may be warm-up on one side counts only in the mean, unless all windows may
+    be. `subject` names the value. `blame` names the work or event that grew most in a pair.
     """
     candidates = [candidate for candidate in zip(times, pairs, strict=True) if not _may_be_warm_up(candidate[1].pair)]
     longest, worst = max(
@@ -364,7 +367,7 @@ def _judged(
     if len(times) > 1:
         text += f", the worst of {len(candidates or times)}; the mean {percent(*mean[:2])}"
     blamed = blame(worst)
-    if mean.grown > longest.grown:  # through windows that may be warm-up, or through work that grows little in each
+    if mean.grown > longest.grown:  # due to windows that may be warm-up, or to work that grows little in each window
         growths_ns = [test - control for control, test, _ in times]
         grew_most = pairs[growths_ns.index(max(growths_ns))]
         blamed = blame(grew_most) + (f" in {named(grew_most.pair)}" if grew_most is not worst else "")
@@ -380,7 +383,7 @@ def _is_shorter(control: float, test: float) -> bool:
 
 
 def _is_little(control: float, test: float, window: float) -> bool:
-    """Return whether a growth is within what counts as unchanged of the window (all in ns)."""
+    """Return whether a growth is at most 1 % of the window (all in ns)."""
     return test - control <= _UNCHANGED * window
 
 
@@ -393,26 +396,26 @@ def _grown_work(pair: OnePair) -> str:
 
 
 def _grown_anywhere(pair: OnePair) -> str:
-    """Return the name that grew most in a longer step, and by how much.
+    """Return the name that grew most in a longer step, and its growth.
 
-    It is GPU work. If GPU work explains less than half of the growth, it is an event of the host, after its cause if
-    the causes of both sides are known.
+    It is GPU work if GPU work explains at least half of the growth. Otherwise it is a host event, preceded by its cause
+    if the causes of both sides are known.
     """
     longer_ns = pair.pair.test.duration_ns - pair.pair.control.duration_ns
     if not pair.host.grown_name or pair.gpu.grown_ns >= longer_ns / 2:
         return _grown_work(pair)
     on_host = f"on the host {pair.host.grown_name} {units.difference(pair.host.grown_ns)}"
     causes = pair.causes
-    if not causes.grown_name or not (causes.control_ns and causes.test_ns):  # causes of one side are unknown
+    if not causes.grown_name or not (causes.control_ns and causes.test_ns):  # the causes of a side are unknown
         return on_host
     return f"{_TITLES[causes.grown_name]} {units.difference(causes.grown_ns)}; {on_host}"
 
 
 def named(pair: Pair) -> str:
-    """Return the windows of a pair, and the rank if there are several.
+    """Return the name of a pair's windows, with the rank if there are several.
 
-    They are `step 7`, `step 7 of control, 3 of test` or `step 7 of control, the whole trace of test`. Whole traces of
-    both sides are not named.
+    Examples are `step 7`, `step 7 of control, 3 of test` and `step 7 of control, the whole trace of test`. If both
+    windows are whole traces, they are not named.
     """
     control, test = pair.control.step, pair.test.step
     if control == test:

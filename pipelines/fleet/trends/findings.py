@@ -1,4 +1,4 @@
-"""Findings about the fleet that are posted to a webhook: one sentence each, posted once."""
+"""Findings about the fleet, each a sentence that is posted to a webhook once."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from pipelines.fleet.trends.fleet_today import Fleet
 
 FORMATS = ("json", "slack")
 _SECONDS = 10.0
-_REFUSALS = (400, 413, 422)  # bad request, too large, unprocessable: not of the address or the rate
+_REFUSALS = (400, 413, 422)  # bad request, too large, unprocessable: not about the address or the rate
 _REDIRECTS = (301, 302, 303, 307, 308)
 
 
 class NotificationFailed(RuntimeError):
-    """A message that did not arrive. The text names the host and the reason."""
+    """A failure to deliver a message. The text names the host and the reason."""
 
 
 class MessageRefused(NotificationFailed):
-    """A message that the webhook does not take, although it may take others."""
+    """A refusal of one message by the webhook, which may accept other messages."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A finding to post. `kind`: regression, straggler, rejected, failed_model or failed_run; `says`: a sentence.
+    """A finding to post. `kind`: regression, straggler, rejected, failed_model or failed_run.
 
-    `about` identifies the subject, without numbers that change from run to run.
+    `says`: a sentence. `about`: identifies the subject, without numbers that change from run to run.
     """
 
     kind: str
@@ -43,7 +43,7 @@ class Finding:
 
     @property
     def key(self) -> str:
-        """Return a hash over kind and subject, so a finding keeps its key while its numbers change."""
+        """Return a hash over kind and subject, so that a finding keeps its key when its numbers change."""
         return sha256(f"{self.kind}\n{self.about}".encode()).hexdigest()[:16]
 
 
@@ -73,14 +73,14 @@ def findings(fleet: Fleet) -> Iterator[Finding]:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect is an error: urllib would repeat the POST as a GET without the message."""
+    """A handler that treats redirects as errors, because urllib would repeat the POST as a GET without the message."""
 
     def redirect_request(self, *_: Any) -> None:
-        """Follow no redirect."""
+        """Do not follow the redirect."""
 
 
 def post(url: str, finding: Finding, form: str = "json") -> None:
-    """Post a finding to a webhook: as an object with kind, says and about, or in Slack's format. Raise NotificationFailed."""
+    """Post a finding to a webhook, as JSON (kind, says, about) or in Slack's format. Raise NotificationFailed."""
     sentence = visible(finding.says)
     body = (
         {"text": f"*tracelake*, {finding.kind}: {_in_slack(sentence)}"}
@@ -102,7 +102,7 @@ def post(url: str, finding: Finding, form: str = "json") -> None:
 
 
 def _why(error: Any) -> str:
-    """Return the reason without the address: messages of urllib and http.client may have all of it."""
+    """Return the reason without the address, because messages of urllib and http.client may contain all of it."""
     if isinstance(error, urllib.error.HTTPError):
         redirects = ": it redirects, and the address has to be the one it redirects to"
         return f"HTTP {error.code}{redirects if error.code in _REDIRECTS else ''}"
@@ -121,5 +121,5 @@ def _host(url: str) -> str:
 
 
 def _in_slack(text: str) -> str:
-    """Escape Slack's three special characters: https://api.slack.com/reference/surfaces/formatting#escaping."""
+    """Escape Slack's three special characters, see https://api.slack.com/reference/surfaces/formatting#escaping."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

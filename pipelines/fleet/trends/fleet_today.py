@@ -17,9 +17,9 @@ TABLES = (
     *HISTORY,
     *("straggler_ranks", "gpu_time_by_cause", "cause_totals", "fix_totals", "capture_ranks", "capture_quality"),
 )
-"""The tables that the views of the analysts' file read here, and what limits the newest captures."""
+"""The tables that the views used here read, and the tables about what limits the newest captures."""
 MOST = 50
-"""The maximum number of rejected files and of failures that are listed. All are counted."""
+"""Maximum number of listed rejected files and of listed failures. The counts include all of them."""
 _BAD = ("REGRESSION", "SUSPECT")
 
 
@@ -27,8 +27,9 @@ _BAD = ("REGRESSION", "SUSPECT")
 class Fleet:
     """The state of the fleet as rows of tables, each a dictionary by column.
 
-    `worse`: the verdicts REGRESSION and SUSPECT. `rejects`, `failures`: the first of them (MOST). `n_rejects` is None for
-    one job, because a rejected file has none. `causes`, `fixes`: the answers to the questions fleet-causes and fleet-fixes.
+    `worse`: the verdicts REGRESSION and SUSPECT. `rejects`, `failures`: at most MOST of them. `n_rejects` is None for a
+    single job, because a rejected file has no job. `causes`, `fixes`: the answers to the questions fleet-causes and
+    fleet-fixes.
     """
 
     n_traces: int
@@ -46,11 +47,11 @@ class Fleet:
 
     @property
     def is_of_lake(self) -> bool:
-        """Whether it is of all jobs."""
+        """Return whether it covers all jobs."""
         return self.n_rejects is not None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the object for programs."""
+        """Return the JSON object for programs."""
         worse = [{**{k: v for k, v in asdict(w).items() if k != "verdict"}, **asdict(w.verdict)} for w in self.worse]
         return {**{name: value for name, value in vars(self).items() if name != "worse"}, "worse": worse}
 
@@ -58,7 +59,7 @@ class Fleet:
 def fleet_today(con: duckdb.DuckDBPyConnection, job: str | None = None, most: int | None = MOST) -> Fleet:
     """Read the fleet, or one job of it, from a connection to the analysts' file.
 
-    `most`: how many rejected files and failures are listed; None for all.
+    `most`: maximum number of listed rejected files and failures, None for all.
     """
     job_filter = "true" if job is None else f"job = {quoted(job)}"
     limit = "" if most is None else f"LIMIT {most}"

@@ -1,6 +1,6 @@
 """The newest captures of each job compared with the captures before them.
 
-The samples come from sql/fleet/trends/regression_samples.sql; regression.py judges them.
+The samples come from sql/fleet/trends/regression_samples.sql, and regression.py judges them.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ MOST_BASE = 20
 
 @dataclass(frozen=True)
 class JobVerdict:
-    """The test's verdict on one metric of a job on one hardware.
+    """The verdict on one metric of a job on one hardware with one number of ranks.
 
-    `newest`: the newest capture of the metric's own history, which need not be the job's: a capture may lack the metric.
+    `newest`: the newest capture that has the metric. The job may have a newer capture without it.
     """
 
     job: str
@@ -34,13 +34,13 @@ class JobVerdict:
 
 
 def regressions(con: duckdb.DuckDBPyConnection, job: str | None = None, n_new: int = LEAST_NEW) -> list[JobVerdict]:
-    """Return a verdict on every tested metric of every job (or one job), the worst first.
+    """Return a verdict on every tested metric of every job (or one job), worst first.
 
-    The new side is the last `n_new` good captures; the base is up to MOST_BASE captures before them; with
-    fewer than LEAST_BASE, the verdict is INSUFFICIENT. `con` has the view regression_samples. Metrics of one job are tested together, so that many metrics do not cause many false
-    alarms.
+    The new side is the last `n_new` good captures. The base is up to MOST_BASE captures before them. If the base has
+    fewer than LEAST_BASE, the verdict is INSUFFICIENT. `con` has the view regression_samples. Metrics of one job are
+    tested together, so that many metrics do not cause many false alarms.
     """
-    # Of all jobs: with a condition on the job, DuckDB numbers all captures instead of taking the newest of each.
+    # Query all jobs. With a condition on the job, DuckDB numbers all captures instead of taking each job's newest.
     rows = con.execute(
         "SELECT job, hardware, n_ranks, metric, unit, ordinal, value, capture_id FROM regression_samples "
         f"WHERE ordinal <= {n_new + MOST_BASE} ORDER BY ordinal"
@@ -52,7 +52,7 @@ def regressions(con: duckdb.DuckDBPyConnection, job: str | None = None, n_new: i
     for *key, metric, unit, ordinal, value, capture_id in rows:
         if job not in (None, key[0]):
             continue
-        newest.setdefault((*key, metric, unit), capture_id)  # ordinal 1: the rows are in order
+        newest.setdefault((*key, metric, unit), capture_id)  # ordinal 1 comes first
         histories[tuple(key)][metric, unit][0 if ordinal > n_new else 1].append(value)
     job_verdicts = []
     for key, samples in histories.items():
@@ -81,9 +81,9 @@ def without_job(con: duckdb.DuckDBPyConnection) -> int:
 
 
 def newest_incomplete(con: duckdb.DuckDBPyConnection, job: str | None = None) -> dict[str, int]:
-    """Return, by job (or of one job), the number of captures after its newest complete one.
+    """Return for each job (or one job) the number of captures after its newest complete capture.
 
-    They lack ranks, or a trace of them is truncated, so they cannot be compared, and a verdict is on older captures.
+    They have missing ranks or a truncated trace, so they cannot be compared, and the verdict is about older captures.
     """
     rows = con.execute(
         """

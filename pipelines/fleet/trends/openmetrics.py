@@ -1,7 +1,7 @@
 """The state of the fleet as metrics in OpenMetrics text, for Prometheus and node_exporter's textfile collector.
 
-https://github.com/prometheus/OpenMetrics: a family is `# HELP`, `# TYPE`, `# UNIT`, then its samples; the text ends
-with `# EOF`. A value that was not measured has no sample.
+The format is https://github.com/prometheus/OpenMetrics. A family consists of `# HELP`, `# TYPE`, `# UNIT` and its
+samples. The text ends with `# EOF`. A value that was not measured has no sample.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n"}
 
 
 class Family(NamedTuple):
-    """A metric family: its name without the prefix, unit ('' for none), help text, and labels and value of each sample."""
+    """A metric family: name without the prefix, unit ('' if none), help text, and each sample's labels and value."""
 
     name: str
     unit: str
@@ -32,9 +32,9 @@ def openmetrics(families: Iterable[Family]) -> str:
 
 
 def families_of(fleet: Fleet) -> Iterator[Family]:
-    """Yield the fleet's metrics, all gauges; a job's metrics are those of its newest capture.
+    """Yield the fleet's metrics, which are all gauges. A job's metrics are about its newest capture.
 
-    Metrics without a label of a job are of the whole lake, so metrics of one job lack them.
+    Metrics without a job label are about the whole lake. If the fleet is a single job, they are omitted.
     """
 
     def of_jobs(name: str, unit: str, help_text: str, column: str, scale: float = 1) -> Family:

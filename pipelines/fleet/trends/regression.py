@@ -1,8 +1,8 @@
-"""A test of whether a metric of the new captures, one number each, is worse than the base's, allowing for noise.
+"""A test of whether a metric (one number per capture) is worse in the new captures than in the base.
 
-Two criteria must agree: a median effect above a floor derived from the base's own spread (MAD), and a one-sided exact
-Mann-Whitney test. The test permutes ranks. A permutation of the difference of medians would not get below p = 1 % with
-5 + 5 captures.
+To allow for noise, two criteria must agree. The first is a median effect above a floor derived from the base's own
+spread (MAD). The second is a one-sided exact Mann-Whitney test. It permutes ranks, because a permutation of the
+difference of medians would not get below p = 1 % with 5 + 5 captures.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _ERROR_OF_MEDIAN = 1.2533 * 1.4826
 
 @dataclass(frozen=True)
 class Verdict:
-    """The test's verdict on a metric. `status`: REGRESSION, SUSPECT (one of the two criteria), OK or INSUFFICIENT.
+    """The verdict on a metric. `status`: REGRESSION, SUSPECT (one of the two criteria), OK or INSUFFICIENT.
 
-    `effect` and `floor` are relative to the base's median (0.02 is 2 %). Both are None if that median is 0, or for
-    INSUFFICIENT. `p_value` is None for INSUFFICIENT.
+    `effect` and `floor` are relative to the base's median (0.02 is 2 %). Both are None if the base's median is 0, or
+    for INSUFFICIENT. `p_value` is None for INSUFFICIENT.
     """
 
     status: str
@@ -47,9 +47,9 @@ class Verdict:
 def exact_p(base: Sequence[float], new: Sequence[float]) -> float:
     """Return the one-sided exact Mann-Whitney p value.
 
-    That is the share of all draws of `len(new)` pooled values that rank as high. Equal values share the mean of their
-    ranks. The distribution is conditional on these ties, so it is exact with ties, too; without ties it is the
-    classical one. Raise ValueError if a side is empty.
+    It is the share of all draws of `len(new)` pooled values whose rank sum is at least as high. Equal values share the
+    mean of their ranks. The distribution is conditional on these ties, so the p value is also exact with ties. Raise
+    ValueError if a side is empty.
     """
     if not base or not new:
         raise ValueError("both sides need a value")
@@ -66,10 +66,10 @@ def exact_p(base: Sequence[float], new: Sequence[float]) -> float:
 
 @lru_cache(maxsize=256)
 def _rank_sums(sizes: tuple[int, ...], drawn: int) -> dict[int, int]:
-    """Return the number of ways in which `drawn` values have each doubled sum of mid-ranks.
+    """Return the number of ways to draw `drawn` values, by twice the sum of their mid-ranks.
 
-    `sizes`: the sizes of the groups of equal values, ascending by value. For each group of `size` equal values, any k
-    may be drawn, in C(size, k) ways, each with the group's mid-rank.
+    `sizes`: the sizes of the groups of equal values, ascending by value. From a group of `size` equal values, k can be
+    drawn in C(size, k) ways, each with the group's mid-rank.
     """
     by_drawn: list[dict[int, int]] = [{0: 1}, *({} for _ in range(drawn))]
     below = 0
@@ -99,7 +99,8 @@ def discoveries(p_values: Mapping[str, float]) -> set[str]:
 def noise_floor(base: Sequence[float], n_new: int) -> float | None:
     """Return the smallest effect that counts, or None if the base's median is 0.
 
-    That is 1 % or three standard errors of the new median by the base's MAD, whichever is larger.
+    It is LEAST_EFFECT (1 %) or three standard errors of the new median, whichever is larger. The standard error is
+    derived from the base's MAD.
     """
     middle = median(base)
     if middle == 0:
@@ -113,11 +114,11 @@ def judge(
     least_base: int = LEAST_BASE,
     least_new: int = LEAST_NEW,
 ) -> dict[str, Verdict]:
-    """Return a verdict for each metric's (base, new) values, where higher is worse; all metrics are tested together.
+    """Return a verdict for each metric's (base, new) values, where higher is worse. All metrics are tested together.
 
-    REGRESSION: effect above the floor, p < 1 %, and the p value is among the discoveries at a false discovery rate of 5
-    % over all metrics tested. INSUFFICIENT: too few captures, or so few that even the highest ranks cannot reach p < 1
-    %.
+    REGRESSION: the effect is above the floor, p < 1 %, and the p value is among the discoveries at a false discovery
+    rate of 5 % over all tested metrics. INSUFFICIENT: there are too few captures, or so few that even the highest ranks
+    cannot reach p < 1 %.
     """
     reasons = {name: _too_few(len(base), len(new), least_base, least_new) for name, (base, new) in samples.items()}
     tested = {name: exact_p(*samples[name]) for name, reason in reasons.items() if reason is None}

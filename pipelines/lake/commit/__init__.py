@@ -1,1 +1,1 @@
-"""The write side: batches of Parquet files, the catalog of commits, and locks."""
+"""The write side of the lake: batches of Parquet files, the catalog of commits, and locks."""

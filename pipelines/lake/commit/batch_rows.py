@@ -1,4 +1,4 @@
-"""A batch's row in the catalog: the records of its files, as text."""
+"""A batch's row in the catalog, which contains the records of its files as text."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _MEMORY = re.compile(r"needs more memory than the ([0-9]+)MiB")
 
 @dataclass(frozen=True)
 class Failure:
-    """A failure of a model, which a table needs, on a trace, and its outcome for the table.
+    """A failure on a trace of a model that a table needs, and the outcome for the table.
 
-    `outcome`: the table lacks the trace (`LEFT_OUT`), or is complete because the model was rerun with the optimizer off
-    (`OPTIMIZER_OFF`). `trace_id`: None for models of captures, which are computed together.
+    `outcome`: `LEFT_OUT` if the table does not contain the trace. `OPTIMIZER_OFF` if the table is complete, because the
+    model succeeded with DuckDB's optimizer off. `trace_id`: None for models of captures, which are computed together.
     """
 
     trace_id: str | None
@@ -34,15 +34,15 @@ class Failure:
     def is_no_fault_of_data(self) -> bool:
         """Return whether the model may succeed when it is rerun.
 
-        True if it was interrupted, the disk was full, or it had less memory than now. Older versions of tracelake and
-        small machines wrote such rows.
+        This is true if it was interrupted, the disk was full, or it had less memory than is available now. Older
+        versions of tracelake and small machines wrote such rows.
         """
         return bool(_INTERRUPTED.search(self.reason)) or 0 < memory_mib(self.reason) < _now()
 
 
 @dataclass(frozen=True)
 class Record:
-    """A table's file in a batch, as it was written.
+    """The record of a table's file in a batch, as written.
 
     `n_rows`: None if not counted. `version`: the version of the table's model, None if unknown.
     """
@@ -58,9 +58,9 @@ class Record:
 class Manifest:
     """The records of a batch's files.
 
-    `records`: by table, of the files in place. `keys`: the keys of its marker tables with the paths of their source
-    files, None if not recorded. `pending` and `new_keys`: the same for announced files. `takes`: the ids of the batches
-    that this one replaces once its marker is in place.
+    `records`: the records of the committed files, by table. `keys`: the keys of its marker tables with the paths of
+    their source files, None if not recorded. `pending` and `new_keys`: the same for announced files. `takes`: the ids
+    of the batches that this batch replaces when its marker is committed.
     """
 
     batch: Batch
@@ -72,7 +72,7 @@ class Manifest:
 
 
 def memory_mib(reason: str) -> int:
-    """Return the memory limit in MiB that was too low for a model, or 0 if it failed for another reason."""
+    """Return the memory limit in MiB that was too low for a model, or 0 if the reason is a different one."""
     limit = _MEMORY.search(reason)
     return int(limit[1]) if limit else 0
 
@@ -87,10 +87,10 @@ def _now() -> int:
 
 
 def to_row(manifest: Manifest) -> tuple[str, str, str]:
-    """Return a catalog row's brief, keys and detail (`detail`).
+    """Return the brief, keys and detail of a batch's catalog row.
 
-    The brief has one line each for tables and versions, sizes, failures, pending files, the checksum of the detail (row
-    counts and digests), and the time (ns since the epoch).
+    The brief has one line each for tables and versions, sizes, failures, pending files, the checksum of the detail, and
+    the time (ns since the epoch). The detail contains the row counts and digests.
     """
     records = manifest.records
     kind = {"tables": list(records), "versions": {t: r.version for t, r in records.items() if r.version}}

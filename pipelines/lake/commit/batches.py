@@ -1,4 +1,4 @@
-"""Writing of a connection's tables as a batch of the lake, the marker's file last."""
+"""The commit of a connection's tables as one batch of the lake. The marker's file is committed last."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ def commit_tables(
 ) -> set[str]:
     """Commit the ingested tables of a scope from `con` together. Return the keys that are already in the lake.
 
-    The rows of these keys are left out. With `settled`, only the rows of the keys that it returns are left out, and the
-    other keys replace the existing rows. `before_put` is called under the lake's lock, after these rows are deleted
-    from `con`. `early`: tables that are already files, too large to be written under the lock. Their rows are visible
-    only if the marker has the key. Raises duckdb.IOException or OSError if the lake cannot be written.
+    The rows of these keys are not committed. With `settled`, only the rows of the keys that it returns are not
+    committed, and the other keys replace the existing rows. `before_put` is called under the lake's lock, after these
+    rows are deleted from `con`. `early`: tables that are already files, because they are too large to be written under
+    the lock. Their rows are visible only if the marker has the key. Raise duckdb.IOException or OSError if the lake
+    cannot be written.
     """
     early = early or {}
     catalog, mark = load_catalog(), tables_of(scope)[0]

@@ -1,8 +1,8 @@
-"""`catalog.sqlite`: the files that a lake consists of, and their records. One SQLite file (WAL) with one lock.
+"""The catalog `catalog.sqlite`, which records the files of a lake in one SQLite file (WAL) with one lock.
 
 Every commit is a transaction that increments `serial`, so one SELECT shows whether anything changed. Rows of batches
-and notices carry checksums, and `state` has one over all of them. A damaged catalog is therefore noticed when it is
-read, and rebuilt from the Parquet files (rebuild.py). The other tables may be lost, because they only save time.
+and notices have checksums, and `state` has a checksum over all of them. A reader therefore detects a damaged catalog
+and rebuilds it from the Parquet files (rebuild.py). The other tables only save time, so losing them does no harm.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ REBUILT = ".catalog-"  # prefix of the folder in which a catalog is rebuilt
 _WITH_IT = ("-wal", "-shm")
 _TABLES = (
     "CREATE TABLE state (id TEXT NOT NULL, serial INTEGER NOT NULL, sum INTEGER NOT NULL)",
-    # `brief` and `keys`: see batch_rows.py. `told` (the detail) is last, because it is long and not read with the others.
+    # `brief` and `keys`: see batch_rows.py. `told` (the detail) is last, because it is long and rarely read.
     "CREATE TABLE batches (name TEXT PRIMARY KEY, serial INTEGER NOT NULL, sum INTEGER NOT NULL, brief TEXT NOT NULL,"
     " keys TEXT NOT NULL, told TEXT NOT NULL)",
     "CREATE INDEX changed ON batches (serial)",
@@ -43,7 +43,7 @@ _TABLES = (
     "CREATE TABLE grouped (batch_id TEXT PRIMARY KEY, stamp TEXT, folders TEXT NOT NULL) WITHOUT ROWID",
     "CREATE TABLE grouped_captures (folder TEXT, capture_id TEXT, PRIMARY KEY (folder, capture_id)) WITHOUT ROWID",
 )
-# Errors that do not mean a damaged file: another process has it open, the disk is full, it is not writable, …
+# Errors that do not mean a damaged file. For example, another process has it open, or the disk is full.
 _OF_THE_MACHINE = {
     sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PERM, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_AUTH,
@@ -56,7 +56,7 @@ class Damaged(Exception):
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a batch or a notice. `n`: the serial of the commit that wrote it. `sum`: its checksum."""
+    """A row of a batch or a notice. `n`: the serial of the commit that wrote the row. `sum`: the row's checksum."""
 
     n: int
     sum: int
@@ -66,7 +66,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Content:
-    """The content of a catalog: the same object until something is committed. `state`: id, serial, sum."""
+    """The content of a catalog, the same object until the next commit. `state`: id, serial, sum."""
 
     state: tuple[str, int, int] = ("", 0, 0)
     batches: Mapping[str, Row] = field(default_factory=dict)
@@ -85,7 +85,7 @@ _counting = threading.Lock()
 
 
 def content(root: Path) -> Content:
-    """Return the committed content. A catalog that is damaged or lost is rebuilt. Raises OSError."""
+    """Return the committed content. Rebuild a damaged or lost catalog first. Raise OSError."""
     try:
         return _content(root)
     except Damaged:
@@ -113,11 +113,11 @@ def _read(con: sqlite3.Connection, cached: Content) -> Content:
             newer = f"WHERE serial > {cached.state[1]}"
             batches = {**cached.batches, **_rows(con, "batches", ", keys", newer)}
             current = Content(state, batches, {**cached.notices, **_rows(con, "notices", "", newer)})
-            if _sum_of(current) == state[2]:  # otherwise a row was deleted
+            if _sum_of(current) == state[2]:  # a different sum means that a row was deleted
                 return current
         current = Content(state, _rows(con, "batches", ", keys"), _rows(con, "notices", ""))
         is_intact = _sum_of(current) == state[2] and all(_sum(name, row) == row.sum for name, row in _all(current))
-    except (TypeError, ValueError) as error:  # values of other types than the columns have
+    except (TypeError, ValueError) as error:  # values whose types differ from the columns' types
         raise Damaged(str(error)) from error
     if not is_intact:
         raise Damaged("rows are not as they were written")
@@ -146,13 +146,13 @@ def _sum(name: str, row: Row) -> int:
 
 
 def batch_summary(root: Path, name: str) -> str:
-    """Return the long text (row counts and digests, JSON) of a batch's row, or "" if there is no row."""
+    """Return the detail (row counts and digests, JSON) of a batch's row, or "" if the row does not exist."""
     rows = rows_of(root, "SELECT told FROM batches WHERE name = ?", (name,))
     return str(rows[0][0]) if rows else ""
 
 
 def rows_of(root: Path, query: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Return the rows of a query. A damaged catalog is rebuilt and queried again. Raises OSError."""
+    """Return the rows of a query. If the catalog is damaged, rebuild it and query it again. Raise OSError."""
     for _ in range(2):
         try:
             with reading(root) as con:
@@ -170,7 +170,7 @@ class Writer:
         self._serial = self._sum = 0
 
     def begin(self) -> None:
-        """Begin a transaction, unless one has begun. The caller may then write rows of other tables in `con`."""
+        """Begin a transaction unless `con` is in one. The caller may then write rows of other tables in `con`."""
         if not self.con.in_transaction:
             self.con.execute("BEGIN IMMEDIATE")
 
@@ -197,7 +197,7 @@ class Writer:
         self.con.execute(f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * len(values))})", values)
 
     def record(self, name: str, value: Any) -> None:
-        """Write a value, as JSON, under a name, or remove it if the value is None."""
+        """Write a value under a name, as JSON, or remove the record if the value is None."""
         self.begin()
         self.con.execute("DELETE FROM records WHERE name = ?", (name,))
         if value is not None:
@@ -205,7 +205,7 @@ class Writer:
             self.con.execute("INSERT INTO records VALUES (?, ?, ?)", (name, text, zlib.crc32(text.encode())))
 
     def commit(self) -> None:
-        """Make everything since the last commit durable and visible."""
+        """Make all changes since the last commit durable and visible."""
         if self._serial:
             self.con.execute("UPDATE state SET serial = ?, sum = ?", (self._serial, self._sum))
             self._serial = 0
@@ -215,12 +215,9 @@ class Writer:
 
 @contextmanager
 def writing(root: Path) -> Iterator[Writer]:
-    """Yield a writer of the catalog, under its lock. Commit at the end, unless the block raises.
-
-    Raises OSError.
-    """
+    """Yield a writer of the catalog, under its lock. Commit at the end, unless the block raises. Raise OSError."""
     with held(root, LOCK):
-        content(root)  # rebuilds it if it is damaged
+        content(root)  # rebuilds a damaged catalog
         try:
             if not (root / CATALOG).exists():
                 with _said(root), closing(_connect(root / CATALOG, "rwc")) as con:
@@ -229,7 +226,7 @@ def writing(root: Path) -> Iterator[Writer]:
                 writer = Writer(con)
                 yield writer
                 writer.commit()
-        except Damaged as error:  # in a part that `content` does not read
+        except Damaged as error:  # damage in a part that `content` does not read
             rebuild(root)
             raise OSError(f"{root / CATALOG} was damaged ({error}), and has been made again: run this again") from None
 
@@ -249,7 +246,7 @@ def create(con: sqlite3.Connection) -> None:
 
 @contextmanager
 def reading(root: Path) -> Iterator[sqlite3.Connection | None]:
-    """Yield a connection that reads the catalog, or None if the lake has no files yet. Raises Damaged or OSError."""
+    """Yield a connection that reads the catalog, or None if the lake has no files yet. Raise Damaged or OSError."""
     if not (root / CATALOG).exists():
         if next(glob.iglob("*/day=*/*.parquet", root_dir=root), None):
             raise Damaged("it is lost")
@@ -264,9 +261,9 @@ def reading(root: Path) -> Iterator[sqlite3.Connection | None]:
 def _checked(path: Path) -> Iterator[None]:
     """Check a catalog's header before this process's first connection to it. Connect and disconnect within the block.
 
-    While a connection is open, the file must not be opened otherwise: closing any descriptor of a file drops all locks that
-    the process has on it (POSIX), SQLite's too. Another process would then remove the log that the connection writes to.
-    Raises Damaged or OSError.
+    While a connection is open, other code must not open the file. Closing any descriptor of a file drops all POSIX
+    locks that the process has on it, including SQLite's locks. Another process would then remove the log that the
+    connection writes to. Raise Damaged or OSError.
     """
     status = path.stat()
     file_id = status.st_dev, status.st_ino
@@ -282,7 +279,10 @@ def _checked(path: Path) -> Iterator[None]:
 
 
 def _begin_anew() -> None:
-    """A forked process has no connections, and its lock may be held by a thread that it does not have."""
+    """Reset the counts in a forked process, which has no connections.
+
+    Its lock may be held by a thread that exists only in the parent process.
+    """
     global _counting
     _counting = threading.Lock()
     _connections.clear()
@@ -294,7 +294,7 @@ os.register_at_fork(after_in_child=_begin_anew)
 def _check_header(path: Path) -> None:
     with path.open("rb") as file:
         header = file.read(20)
-    if header[:16] != b"SQLite format 3\0" or header[18:] != b"\2\2":  # SQLite would open some of them read-only
+    if header[:16] != b"SQLite format 3\0" or header[18:] != b"\2\2":  # SQLite would open some other files read-only
         raise Damaged("it is not a catalog")
 
 
@@ -306,14 +306,14 @@ def _opened(root: Path, stack: ExitStack) -> sqlite3.Connection:
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
             raise
-    # In a read-only folder SQLite cannot read rows that are still in the log (WAL), so it reads a copy elsewhere.
+    # In a read-only folder, SQLite cannot read rows that are still in the log (WAL), so open a copy in another folder.
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     _copy(root, folder)
     return stack.enter_context(closing(_connect(folder / CATALOG, "rw")))
 
 
 def _copy(root: Path, folder: Path) -> None:
-    """Copy the catalog and its log, again if a writer has changed them since, because parts of two states look like damage."""
+    """Copy the catalog and its log until no writer changes them meanwhile. A mix of two states looks damaged."""
     copied = None
     while (state := [_state(root / (CATALOG + end)) for end in ("", "-wal")]) != copied:
         for end in ("", "-wal"):
@@ -324,7 +324,7 @@ def _copy(root: Path, folder: Path) -> None:
 
 
 def _state(path: Path) -> tuple[int, int] | None:
-    """Return the size and the time of change of a file, or None if it does not exist."""
+    """Return the size and the modification time of a file, or None if it does not exist."""
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -341,7 +341,7 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
 
 @contextmanager
 def _said(root: Path) -> Iterator[None]:
-    """Convert the errors of SQLite: raise Damaged for a damaged file, OSError for any other cause."""
+    """Convert SQLite's errors to Damaged for a damaged file, and to OSError for any other cause."""
     try:
         yield
     except UnicodeDecodeError as error:  # from a damaged name
@@ -355,7 +355,7 @@ def _said(root: Path) -> Iterator[None]:
 
 
 def mend(root: Path) -> None:
-    """Rebuild a damaged or lost catalog from the Parquet files, unless another process has done so. Raises OSError."""
+    """Rebuild a damaged or lost catalog from the Parquet files, unless another process has done so. Raise OSError."""
     try:
         with held(root, LOCK):
             if not _is_whole(root):
@@ -377,7 +377,7 @@ def _is_whole(root: Path) -> bool:
 
 
 def rebuild(root: Path) -> None:
-    """Rebuild the catalog from the Parquet files alone, whatever it contains now. Raises OSError."""
+    """Rebuild the catalog from the Parquet files alone, regardless of its current content. Raise OSError."""
     with held(root, LOCK), tempfile.TemporaryDirectory(prefix=REBUILT, dir=root) as folder:
         made = Path(folder) / CATALOG
         with _said(root), closing(_connect(made, "rwc")) as con:
@@ -397,7 +397,7 @@ def rebuild(root: Path) -> None:
 
 
 def record_of(root: Path, name: str) -> Any:
-    """Return the value that was recorded under a name, or None if there is none or it is damaged. Raises OSError.
+    """Return the value that was recorded under a name, or None if it is missing or damaged. Raise OSError.
 
     Records only save time.
     """
@@ -406,6 +406,6 @@ def record_of(root: Path, name: str) -> Any:
 
 
 def note(root: Path, name: str, value: Any) -> None:
-    """Record a value, as JSON, under a name, or remove it if the value is None. Raises OSError."""
+    """Record a value under a name, as JSON, or remove the record if the value is None. Raise OSError."""
     with writing(root) as catalog:
         catalog.record(name, value)

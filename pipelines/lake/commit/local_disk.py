@@ -1,7 +1,7 @@
-"""The check that a lake is written on a local disk: its writers rely on flock, which a mounted bucket does not share.
+"""The check that a lake is on a local disk, because writers rely on flock, which a mounted bucket does not share.
 
-On two mounts of one bucket each writer gets the lock and both commit the same traces (measured with a FUSE mount: 72
-rows for 64 traces). Reading is never refused.
+With two mounts of one bucket, both writers obtain the lock and commit the same traces. A test with a FUSE mount wrote
+72 rows for 64 traces. Reading is never refused.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _LOCAL_FUSE = {"fuse.fuse-overlayfs", "fuse.grpcfuse", "fuse.osxfs", "fuse.lxcfs
 def refuse_network(root: Path) -> None:
     """Raise UnusablePath if a lake's folder is on a network file system or a mounted bucket.
 
-    The environment variable TRACELAKE_NETWORK_DISK lifts this, if every host sees the locks. If the mounts are unknown,
-    no folder is refused.
+    The environment variable TRACELAKE_NETWORK_DISK disables the check, for file systems whose locks work between all
+    hosts. If the mounts are unknown, no folder is refused.
     """
     kind = _kind_of(root.resolve(), _MOUNTS)
     if kind and _NETWORK.fullmatch(kind) and kind not in _LOCAL_FUSE and os.environ.get(TRUSTED, "0") in ("", "0"):
@@ -36,9 +36,9 @@ def refuse_network(root: Path) -> None:
 
 @lru_cache(maxsize=64)
 def _kind_of(folder: Path, mounts: Path) -> str | None:
-    """Return the type of the file system that contains a folder, or will contain it.
+    """Return the type of the file system of a folder, which need not exist yet.
 
-    None if the system does not list its mounts.
+    Return None if the system does not list its mounts.
     """
     try:
         lines = mounts.read_text(errors="surrogateescape").splitlines()
@@ -48,12 +48,12 @@ def _kind_of(folder: Path, mounts: Path) -> str | None:
     for line in lines:
         before, _, after = line.partition(" - ")
         point = Path(_unescaped(before.split()[4]))
-        # A later mount on the same folder hides the earlier one.
+        # A later mount on the same folder hides the earlier mount.
         if folder.is_relative_to(point) and (longest is None or len(point.parts) >= longest[0]):
             longest = len(point.parts), after.split()[0]
     return longest and longest[1]
 
 
 def _unescaped(text: str) -> str:
-    """Return a path of mountinfo with its octal escapes (of blanks and backslashes) resolved."""
+    """Decode the octal escapes (of blanks and backslashes) in a path of mountinfo."""
     return re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), text)

@@ -1,6 +1,6 @@
-"""Locks of a lake: each is a file in its folder, locked by the one thread that does the corresponding work.
+"""Locks of a lake. Each lock is a file in the lake's folder, which one thread locks while it does the lock's work.
 
-The kernel releases a lock when its process ends, however it ends, so a crash leaves no locks behind.
+The operating system releases a lock when the process exits or is killed, so a crash leaves no locks behind.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _held = threading.local()
 
 
 def _mine() -> set[tuple[Path, str]]:
-    return _held.__dict__.setdefault(str(os.getpid()), set())  # by process id, because a forked child holds no locks
+    return _held.__dict__.setdefault(str(os.getpid()), set())  # by process, because a forked child holds no locks
 
 
 def is_held(root: Path, name: str) -> bool:
@@ -30,10 +30,10 @@ def is_held(root: Path, name: str) -> bool:
 
 @contextmanager
 def held(root: Path, name: str, wait: bool = True, on_wait: Callable[[], Any] = lambda: None) -> Iterator[bool]:
-    """Hold a lock that one thread of all processes can have at a time. It may be nested.
+    """Hold a lock that only one thread of all processes can hold at a time. Calls may be nested.
 
-    Yields whether the lock is held, which is always true unless `wait` is false. `on_wait` is called before waiting.
-    The lake's folder is created if needed. Raises OSError or UnusablePath.
+    Yield whether the lock is held, which is always true if `wait` is true. Call `on_wait` before waiting. Create the
+    lake's folder if it does not exist. Raise OSError or UnusablePath.
     """
     mine = _mine()
     if (root, name) in mine:
@@ -56,5 +56,5 @@ def held(root: Path, name: str, wait: bool = True, on_wait: Callable[[], Any] = 
             yield True
         finally:
             mine.discard((root, name))
-            # Closing is not enough: a child that was forked while the lock was held has the file open, too.
+            # Unlock explicitly, because a child that was forked while the lock was held also has the file open.
             fcntl.flock(file, fcntl.LOCK_UN)

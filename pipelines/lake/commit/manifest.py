@@ -1,8 +1,9 @@
-"""The catalog row of each batch: its files with sizes and digests, and the keys in its markers.
+"""The catalog row of each batch, with the sizes and digests of its files and the keys in its markers.
 
 A file is announced (`pending`) before it is renamed into place, and confirmed afterwards. If a writer is killed in
-between, the next process that reads the row confirms or drops the announcement, depending on whether the file is in
-place. So the rename of a marker commits its batch, as readers of the Parquet files alone see it.
+between, the next process that reads the row checks whether the file is in place. If so, it confirms the announcement,
+otherwise it drops the announcement. The rename of a marker therefore commits its batch, also for readers that see only
+the Parquet files.
 """
 
 from __future__ import annotations
@@ -25,27 +26,27 @@ from pipelines.lake.names import DIGEST, KEYS, REJECTS, Batch, mark_of, table_fi
 
 @dataclass(frozen=True)
 class Kind:
-    """The part that many batches share: their tables, by index into `sizes`, and the model version of each table."""
+    """The part of a row that many batches share: the index of each table into `sizes`, and its model's version."""
 
     places: dict[str, int]
     versions: dict[str, str]
 
     @cached_property
     def is_digest(self) -> bool:
-        """Return whether only a digest is kept of the traces or captures (pipelines/lake/retain/digest_files.py)."""
+        """Return whether only a digest of the traces or captures remains (pipelines/lake/retain/digest_files.py)."""
         return DIGEST in self.versions.values()
 
     @cached_property
     def leftovers(self) -> tuple[str, ...]:
-        """Return the tables that a killed run left without any marker table. `rejects` needs none."""
+        """Return the tables that a killed run left without any marker table. `rejects` needs no marker."""
         return () if KEYS.keys() & self.places else tuple(table for table in self.places if table != REJECTS)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A batch's catalog row, parsed. `sizes`: of its files in bytes, by table index. `keys`: JSON.
+    """A batch's parsed catalog row. `sizes`: the sizes of its files in bytes, by table index. `keys`: JSON.
 
-    `is_plain`: false while a writer works on the batch, and after one was killed in a lake that cannot be written.
+    `is_plain`: False while a writer works on the batch, and after a writer was killed in a lake that is now read-only.
     """
 
     batch: Batch
@@ -69,13 +70,13 @@ class Entry:
         return [f"{table}/{end}" for table in self.kind.places]
 
     def is_committed(self, table: str) -> bool:
-        """Return whether the marker of this table is in place. `rejects` needs no marker."""
+        """Return whether the marker of this table is committed. `rejects` needs no marker."""
         return table == REJECTS or mark_of(table) in self.kind.places
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A lake's batches by id in one state of the catalog. `shown`: without those that retention or a merge hides."""
+    """A lake's batches by id in one state of the catalog. `shown`: the batches that no notice or merge hides."""
 
     content: Content
     entries: Mapping[str, Entry]
@@ -87,7 +88,7 @@ _memory: dict[Path, Seen] = {}
 
 
 def entries(root: Path) -> Mapping[str, Entry]:
-    """Return the batches of a lake by id, oldest first: the same object until the next commit. Raises OSError."""
+    """Return the batches of a lake by id, oldest first, the same object until the next commit. Raise OSError."""
     return seen(root).entries
 
 
@@ -105,7 +106,7 @@ def read(root: Path, batch: Batch) -> Manifest | None:
         detail = batch_summary(root, batch.batch_id)
         if str(zlib.crc32(detail.encode())) == row.brief.split("\n")[4]:
             return from_row(batch, row.brief, row.keys, detail)
-    return from_row(batch, row.brief, row.keys, "")  # without digests
+    return from_row(batch, row.brief, row.keys, "")  # without digests and row counts
 
 
 def read_keys(root: Path, batch: Batch) -> dict[str, str | None] | None:
@@ -122,7 +123,7 @@ def note_put(
     keys: Mapping[str, str | None] | None,
     takes: Iterable[str],
 ) -> None:
-    """Announce files that are about to be moved into place, with the keys in a marker (None: those stay).
+    """Announce files to be moved into place, and the keys in their marker. If `keys` is None, the keys stay the same.
 
     The caller commits the announcement before it moves the files.
     """
@@ -134,7 +135,7 @@ def note_put(
 
 
 def note_done(root: Path, writer: Writer, batch: Batch) -> None:
-    """Confirm that the announced files are in place."""
+    """Record that the announced files are in place."""
     manifest = read(root, batch) or Manifest(batch)
     _confirm(manifest, manifest.pending, writer)
     writer.batch(batch.batch_id, *to_row(manifest))
@@ -158,7 +159,7 @@ def _confirm(manifest: Manifest, placed: Mapping[str, Record], writer: Writer | 
     if any(table in KEYS for table in placed):
         if manifest.new_keys is not None:
             manifest.keys = manifest.new_keys
-        if writer:  # without a writer the catalog stays unchanged
+        if writer:  # without a writer, do not change the catalog
             for name in manifest.takes:
                 writer.notice(name, merged_away(manifest.batch.batch_id))
             manifest.takes = []
@@ -168,7 +169,7 @@ def _confirm(manifest: Manifest, placed: Mapping[str, Record], writer: Writer | 
 def _finished(root: Path, manifest: Manifest, writer: Writer | None) -> Manifest:
     """Confirm the announced files that are in place, and drop the other announcements.
 
-    Without `writer`, the announcing process may still be running, and only sizes are compared.
+    Without `writer`, compare only sizes, because the announcing process may still be running.
     """
     placed = {
         table: record
@@ -176,7 +177,7 @@ def _finished(root: Path, manifest: Manifest, writer: Writer | None) -> Manifest
         if _is_it(root, manifest.batch, table, record, writer)
     }
     if any(table in KEYS for table in manifest.pending) and not any(table in KEYS for table in placed):
-        placed.pop(REJECTS, None)  # `rejects` has no own marker, and counts only with the marker announced with it
+        placed.pop(REJECTS, None)  # `rejects` has no marker, and counts only with the marker that was announced with it
     _confirm(manifest, placed, writer)
     return manifest
 
@@ -192,9 +193,9 @@ def _is_it(root: Path, batch: Batch, table: str, record: Record, writer: Writer 
 def _finish(root: Path, names: Iterable[str]) -> bool:
     """Complete the announcements of killed writers, and return whether that was possible.
 
-    It is not possible while a writer may be at work, or if the lake cannot be written.
+    It is impossible while a writer may be running, or if the lake is read-only.
     """
-    if is_held(root, LOCK):  # the pending files may be those that this thread is moving into place
+    if is_held(root, LOCK):  # this thread may be moving the pending files into place
         return False
     try:
         with held(root, LOCK, wait=False) as is_ours:
@@ -206,12 +207,12 @@ def _finish(root: Path, names: Iterable[str]) -> bool:
                         manifest = _finished(root, manifest, writer)
                         writer.batch(name, *(to_row(manifest) if manifest.records else (None, "", "")))
             return True
-    except (OSError, UnusablePath):  # a lake that may not be written
+    except (OSError, UnusablePath):  # the lake is read-only
         return False
 
 
 def seen(root: Path) -> Seen:
-    """Return all batches in the current state of the catalog. Raises OSError."""
+    """Return all batches in the current state of the catalog. Raise OSError."""
     now, previous = content(root), _memory.get(root)
     if previous and previous.content is now and all(entry.is_plain for entry in previous.entries.values()):
         return previous

@@ -1,6 +1,6 @@
-"""Model failures: which traces are missing in tables, and which models were rerun in another way.
+"""Model failures, which record the traces missing from tables, and the models that ran with the optimizer off.
 
-They are recorded with each file (manifest.py) and shown as the table model_failures.
+They are recorded with each file (manifest.py), and readers see them as table model_failures.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SHOWN, _TABLES = 10, 5
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A trace that is missing in tables, because a model that they need failed on it."""
+    """A trace that is missing from tables, because a model that they need failed on it."""
 
     trace_id: str
     file: str
@@ -38,7 +38,7 @@ class LeftOut:
 
     @property
     def sentence(self) -> str:
-        """Return which tables lack the trace and why, without a full stop."""
+        """Return a sentence on the tables without the trace and the reason. It has no full stop."""
         more = len(self.tables) - _TABLES
         names = ", ".join(self.tables[:_TABLES]) + (f" and {more} more table{'s' * (more > 1)}" if more > 0 else "")
         verb = "lacks" if len(self.tables) == 1 else "lack"
@@ -48,7 +48,7 @@ class LeftOut:
 
 
 def lacking(entries: Mapping[str, Entry]) -> dict[tuple[str, str], list[str]]:
-    """Return the tables that lack a trace because a model failed on it, by the ids of the trace and its batch."""
+    """Return the tables without a trace because a model failed on it, by the ids of the trace and its batch."""
     tables: dict[tuple[str, str], list[str]] = {}
     for name, entry in entries.items():
         for table, failures in sorted(entry.failures.items()):
@@ -67,7 +67,7 @@ def add_failures(con: duckdb.DuckDBPyConnection, entries: Mapping[str, Entry], b
 
 
 def failure_rows(batch_id: str, failures: Mapping[str, Iterable[Failure]]) -> list[str]:
-    """Return the rows of the table model_failures for a batch, as SQL. `failures`: by table."""
+    """Return the rows of table model_failures for a batch, as SQL. `failures`: the failures by table."""
     return [
         row([failure.trace_id, table, failure.model, failure.reason, failure.outcome, batch_id])
         for table, of_table in sorted(failures.items())
@@ -76,13 +76,13 @@ def failure_rows(batch_id: str, failures: Mapping[str, Iterable[Failure]]) -> li
 
 
 def drop_hidden_failures(con: duckdb.DuckDBPyConnection) -> None:
-    """Delete the failures of traces that `con` does not show: a better trace supersedes them, or they were forgotten."""
+    """Delete the failures of traces that `con` does not show, because they were superseded or forgotten."""
     shown_traces = f"SELECT (trace_id, batch_id) FROM {MARK}"
     con.execute(f"DELETE FROM {FAILURES} WHERE trace_id IS NOT NULL AND (trace_id, batch_id) NOT IN ({shown_traces})")
 
 
 def left_out(con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> list[LeftOut]:
-    """Return the traces that these tables lack, by file, from a connection that shows model_failures and traces."""
+    """Return the traces missing from these tables, ordered by file. `con` has model_failures and traces."""
     rows = con.execute(
         f"SELECT t.trace_id, t.path, t.batch_id, f.model, f.reason, list(f.table_name ORDER BY f.table_name) "
         f"FROM {FAILURES} AS f JOIN {MARK} AS t USING (trace_id, batch_id) "
@@ -95,7 +95,7 @@ def left_out(con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> list[Left
 def left_out_of(lake: Lake, tables: Iterable[str]) -> list[LeftOut]:
     """Return `left_out` of a folder lake in its current state, without its analysts' file.
 
-    Raises BrokenFiles if a file of `traces` is missing or damaged and a model failed on any trace.
+    Raise BrokenFiles if a model failed on any trace, and a file of `traces` is missing or damaged.
     """
     if not _any_left_out(lake):
         return []
@@ -105,13 +105,13 @@ def left_out_of(lake: Lake, tables: Iterable[str]) -> list[LeftOut]:
 
 
 def sentences(left: Sequence[LeftOut]) -> list[str]:
-    """Return a line for each trace and model, at most 10, and a last line with the number of the others."""
+    """Return a line for each trace and model, at most _SHOWN, and a last line with the number of omitted lines."""
     more = len(left) - _SHOWN
     return [*(failure.sentence for failure in left[:_SHOWN]), *([f"and {more:,} more: {ALL}"] if more > 0 else [])]
 
 
 def ways_out(left: Sequence[LeftOut], address: str) -> list[str]:
-    """Return hints for completing the tables, each with a command to copy. `address`: of the lake."""
+    """Return hints for completing the tables, each with a command to copy. `address`: the address of the lake."""
     if not left:
         return []
     lake = shlex.quote(address)
@@ -124,7 +124,7 @@ def ways_out(left: Sequence[LeftOut], address: str) -> list[str]:
 
 
 def failures_of(lake: Lake, table: str) -> list[str]:
-    """Return the `caveats` of a table, computed without an analysts' file. Raises BrokenFiles as `left_out_of` does."""
+    """Return the `caveats` of a table without reading an analysts' file. Raise BrokenFiles as `left_out_of` does."""
     if not _any_left_out(lake):
         return []
     with lake.connect([MARK]) as con:
@@ -145,7 +145,7 @@ def _add_all_failures(con: duckdb.DuckDBPyConnection, lake: Lake) -> None:
 
 
 def caveats(con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> list[str]:
-    """Return a sentence for each of these tables that lacks traces, from the table model_failures in `con`."""
+    """Return a sentence for each of these tables with missing traces. Read table model_failures in `con`."""
     rows = con.execute(
         f"SELECT table_name, count(DISTINCT trace_id), min(trace_id), min_by(model, trace_id), min_by(reason, trace_id) "
         f"FROM {FAILURES} WHERE outcome = '{LEFT_OUT}' AND table_name IN {row(['', *tables])} GROUP BY 1 ORDER BY 1"

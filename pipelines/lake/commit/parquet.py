@@ -1,4 +1,4 @@
-"""Parquet files of a lake: zstd, row groups of one trace, statistics on filter columns, page checksums."""
+"""The Parquet files of a lake, with zstd, row groups of one trace, statistics on filter columns, and page checksums."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pipelines.lake.commit.batch_rows import Failure
 
 FAILURES_KEY = "tracelake_failures"  # metadata key of a file's model failures
-# A digest is written once and kept for years. Bloom filters are a tenth of a digest of ten small traces, and spare a
-# reader at most 0.2 ms per file, because the catalog names the files of a trace.
+# A digest is written once and kept for years, so its size counts. Bloom filters take a tenth of a digest of ten small
+# traces. They save a reader at most 0.2 ms per file, because the catalog names the files of a trace.
 _SMALLEST = "FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 19, WRITE_BLOOM_FILTER false"
 
 # Arguments and times rarely repeat, so attempting dictionary encoding on them costs more than it saves.
@@ -41,8 +41,8 @@ _STATISTICS = (
 def options(version: str | None, failures: Iterable[Failure], of_digest: bool = False) -> str:
     """Return the options of a COPY to a file of the lake.
 
-    Its footer stores the version and the failures, from which a lost catalog is rebuilt. `of_digest`: the file is part
-    of a digest, like each of the version DIGEST.
+    The file's footer stores the version and the failures, from which a lost catalog is rebuilt. `of_digest`: whether
+    the file is part of a digest. Files with the version DIGEST always are.
     """
     metadata = {VERSION_KEY: version} if version else {}
     if failed := [astuple(failure) for failure in failures]:
@@ -53,9 +53,9 @@ def options(version: str | None, failures: Iterable[Failure], of_digest: bool = 
 
 
 def write_tables(tables: Iterable[pa.Table], target: Path, compression: str = "zstd") -> None:
-    """Write tables of one schema into a file, one row group each.
+    """Write tables of one schema into a file, one row group per table.
 
-    Empty tables become no row group. They only provide the schema.
+    An empty table provides the schema but adds no row group.
     """
     writer = None
     try:
@@ -63,7 +63,7 @@ def write_tables(tables: Iterable[pa.Table], target: Path, compression: str = "z
             if writer is None:
                 from pyarrow import parquet
 
-                names = table.schema.names  # pyarrow accepts lists of names below; its stubs say only bool
+                names = table.schema.names  # pyarrow accepts lists of names below, although its stubs declare only bool
                 writer = parquet.ParquetWriter(
                     target,
                     table.schema,
@@ -85,7 +85,7 @@ def join_files(parts: Iterable[Path], target: Path) -> None:
 
 
 def row_groups(path: Path) -> Iterator[pa.Table]:
-    """Yield the row groups of a file in order, or an empty table if it has none."""
+    """Yield the row groups of a file in order, or an empty table if the file has no row groups."""
     from pyarrow import parquet
 
     with parquet.ParquetFile(path) as file:

@@ -1,8 +1,9 @@
-"""A lake's catalog, rebuilt from its Parquet files alone: their sizes, footers and marker rows.
+"""The rebuild of a lake's catalog from the sizes, footers and marker rows of its Parquet files alone.
 
-Digests are then unknown, so `tracelake check` reads such files completely. A batch whose traces (or rejected files, if
-it has nothing else) are in a later batch was merged into it, and stays hidden. What retention removed is in
-`.retired/`, because no Parquet file records it. A batch named there that still has files is hidden, and removed by the next run.
+Digests are then unknown, so `tracelake check` reads the files completely. A batch was merged into a later batch if that
+batch has all its traces, or all its rejected files if it has nothing else. Such a batch stays hidden. No Parquet file
+records the traces that retention removed, so they are listed in `.retired/`. A batch that is listed there but still has
+files is hidden, and the next run removes it.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from pipelines.lake.commit.parquet import FAILURES_KEY
 from pipelines.lake.names import KEYS, MARK, REJECTS, RETIRED, VERSION_KEY, Batch, batch_files, batch_of, table_of
 from pipelines.models.sqltext import file_list, parquet_rows
 
-_MOST = 500  # files that are opened together
+_MOST = 500  # maximum number of files that one query opens
 
 
 def implied_rows(root: Path) -> tuple[dict[str, tuple[str, str, str]], dict[str, str]]:
-    """Return the catalog rows of batches, and the notices, that the files imply. Raises OSError."""
+    """Return the catalog rows of batches and the notices that the files imply. Raise OSError."""
     files = sorted(path for path in batch_files(root) if batch_of(path).is_valid)
     batches: defaultdict[str, Manifest] = defaultdict(lambda: Manifest(Batch("")))
     with database.scratch() as con:
@@ -42,7 +43,7 @@ def implied_rows(root: Path) -> tuple[dict[str, tuple[str, str, str]], dict[str,
     for name in sorted(batches, reverse=True):
         manifest = batches[name]
         traces = set(manifest.keys or ()) if MARK in manifest.records else set()
-        if traces and traces <= into.keys():  # otherwise it has traces that no other batch has
+        if traces and traces <= into.keys():  # every trace is also in a later batch
             notices[name] = merged_away(into[min(traces)])
         elif name in merges:
             notices[name] = merged_away(merges[name])
@@ -50,13 +51,13 @@ def implied_rows(root: Path) -> tuple[dict[str, tuple[str, str, str]], dict[str,
         rows[name] = to_row(manifest)
     for path in sorted((root / RETIRED).glob("*.json")):
         if (text := whole_text(path)) is not None:
-            has_files = path.stem in rows  # the run that removed the batch was killed
+            has_files = path.stem in rows  # true if the run that removed the batch was killed
             notices[path.stem] = _unfinished(text) if has_files else text
     return rows, notices
 
 
 def _merges_of_rejects(con: duckdb.DuckDBPyConnection, files: list[Path]) -> dict[str, str]:
-    """Return, by batch that has nothing but rejected files, the newest later batch that has all of them, if any."""
+    """Return for each batch with only rejected files the newest later batch that has all of them, if any."""
     of_rejects = [path for path in files if table_of(path) == REJECTS]
     only_rejects = {path.stem for path in of_rejects} - {path.stem for path in files if table_of(path) != REJECTS}
     if not only_rejects:
@@ -74,7 +75,7 @@ def _merges_of_rejects(con: duckdb.DuckDBPyConnection, files: list[Path]) -> dic
 
 
 def _unfinished(text: str) -> str:
-    """Return the notice of a removed batch as that of a hidden one, whose grace period begins with the next run."""
+    """Turn a removed batch's notice into a hidden batch's notice. Its grace period begins with the next run."""
     return json.dumps({**json.loads(text), "is_removed": False, "hidden_at": None})
 
 
@@ -105,7 +106,7 @@ def _keys(con: duckdb.DuckDBPyConnection, mark: str, files: list[Path]) -> dict[
 
 
 def _of_each(con: duckdb.DuckDBPyConnection, files: list[Path], query: str) -> list[tuple]:
-    """Return the rows of a query over many files, without those that cannot be read."""
+    """Return the rows of a query over many files. Skip unreadable files."""
     rows_read: list[tuple] = []
     for first in range(0, len(files), _MOST):
         chunk = files[first : first + _MOST]

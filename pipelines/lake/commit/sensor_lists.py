@@ -1,7 +1,7 @@
-"""Files of the sensor in the lake's folder `.sensor/`: the files that each run is to ingest, and the requests so far.
+"""Lists of the sensor in the lake's folder `.sensor/`: the files that each run is to ingest, and the requests so far.
 
-A run's configuration and the sensor's cursor only name these lists, so they stay small however many files wait. A list
-is written in one step and never changed. `clean` removes lists that are no longer named.
+A run's configuration and the sensor's cursor contain only the name of a list, so they stay small with any number of
+waiting files. A list is written atomically and never changed. `clean` removes unused lists.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ KEPT_RUNS = 100
 
 
 class ListGone(Exception):
-    """A list of a run's files that is missing or damaged. The message names the list and what to do."""
+    """A missing or damaged list of a run's files. The message names the list and the remedy."""
 
 
 def put_files(lake: Lake, name: str, files: Iterable[Path]) -> str:
-    """Write the list of a run's files, and return the list's name. Raises OSError."""
+    """Write the list of a run's files, and return the list's name. Raise OSError."""
     return _write(lake, f"run-{name}", [path_text(path) for path in files])
 
 
 def files_of(lake: Lake, name: str) -> list[Path]:
-    """Return the files of a run. Raises ListGone."""
+    """Return the files of a run. Raise ListGone."""
     paths = _read(lake, name)
     if not isinstance(paths, list):
         raise ListGone(
@@ -41,20 +41,20 @@ def files_of(lake: Lake, name: str) -> list[Path]:
 
 
 def put_asked(lake: Lake, asked: Mapping[str, Any]) -> str:
-    """Write the sensor's requests, by path, and return the list's name. Raises OSError."""
+    """Write the sensor's requests by path, and return the list's name. Raise OSError."""
     return _write(lake, f"asked-{digest_of([json.dumps(asked, sort_keys=True)])[:16]}", dict(asked))
 
 
 def asked_of(lake: Lake, name: str) -> dict[str, Any] | None:
-    """Return the requests that were written under a name, or None if they are missing or damaged."""
+    """Return the requests in the list with this name, or None if the list is missing or damaged."""
     content = _read(lake, name)
     return content if isinstance(content, dict) else None
 
 
 def clean(lake: Lake, asked: str | None) -> None:
-    """Remove lists that are no longer named.
+    """Remove unused lists.
 
-    These are requests other than `asked`, lists of old runs, and leftovers of killed processes.
+    These are lists of requests other than `asked`, lists of old runs, and leftovers of killed processes.
     """
     folder = lake.root / FOLDER
     runs = sorted(folder.glob("run-*.json"), key=lambda path: path.stat().st_mtime_ns)
@@ -73,7 +73,7 @@ def _write(lake: Lake, name: str, content: Any) -> str:
 
 
 def _read(lake: Lake, name: str) -> Any:
-    """Return the content, None if the file does not exist, or False if it is damaged."""
+    """Return the content of a list, None if its file does not exist, or False if the file is damaged."""
     try:
         record = json.loads(_path(lake, name).read_text(encoding="utf-8"))
         return record["content"] if record["sum"] == _sum(record["content"]) else False

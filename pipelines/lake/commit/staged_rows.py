@@ -1,4 +1,4 @@
-"""Tables that are filled with Python rows: created empty from their models, then appended to."""
+"""Tables that Python fills. They are created empty from their models, and rows are appended."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ROWS = 500
 
 
 def staged_tables(catalog: Catalog, scope: str) -> list[str]:
-    """Return the tables of a scope whose rows are ingested. The scope's other tables are derived from them."""
+    """Return the tables of a scope whose rows ingestion writes. The scope's other tables are derived from them."""
     return [table for table in catalog.ingested(scope) if catalog.models[table].staged]
 
 
@@ -34,7 +34,7 @@ def derive(con: duckdb.DuckDBPyConnection, catalog: Catalog, tables: Collection[
 def unforeseen(error: Exception) -> str:
     """Return the reason for a reject row after an unexpected error, so that one bad file does not stop other files.
 
-    Raises KeyboardInterrupt if the process was asked to stop.
+    Raise KeyboardInterrupt if the process was asked to stop.
     """
     raise_if_stopped(error)
     if isinstance(error, UnusablePath):
@@ -65,7 +65,7 @@ def insert_values(con: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Map
 def insert_reject(
     con: duckdb.DuckDBPyConnection, path: str, reason: str, batch: Batch, byte_offset: int | None = None
 ) -> None:
-    """Insert a file that was not ingested into `_staged_rejects`."""
+    """Insert a row about a file that was not ingested into `_staged_rejects`."""
     reject = {"path": path, "byte_offset": byte_offset, "reason": reason, "seen_at": datetime.now(UTC)}
     insert_values(con, f"{STAGED}{REJECTS}", [{**reject, "batch_id": batch.batch_id}])
 

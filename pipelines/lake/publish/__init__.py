@@ -1,1 +1,1 @@
-"""The analysts' DuckDB file (contents and publication), and the tables that users supply."""
+"""The analysts' DuckDB file (contents and publication), and the tables that the user supplies."""

@@ -1,8 +1,9 @@
-"""The analysts' DuckDB file: views over the large tables, real tables for the small ones, and comments on all of them.
+"""The analysts' DuckDB file: views over large tables, copies of small tables, and comments on all of them.
 
-It is built next to the old one, reopened, verified, and renamed into place. So an analyst's open shell neither blocks
-ingestion nor sees a partial state, and a failed write leaves the old file. Its views contain absolute paths, and refuse
-to answer from a copy elsewhere. `analyst()` rebuilds such a copy for its lake.
+The new file is built next to the old file, reopened, verified, and renamed into place. An analyst's open shell
+therefore neither blocks ingestion nor sees a partial state, and the old file survives a failed write. The views contain
+absolute paths, so they raise an error in a copy of the file in another folder. `analyst()` rebuilds such a copy for its
+lake.
 """
 
 from __future__ import annotations
@@ -33,37 +34,37 @@ from pipelines.models.cache import digest_of
 from pipelines.models.catalog import Catalog
 from pipelines.models.sqltext import quoted
 
-_ALWAYS = (*KEYS, *MEMBERSHIP_TABLES, REJECTS, "events", "findings")  # always part of the check for being current
-# Names of catalog records. The second one describes a file that is about to replace the first one's.
+_ALWAYS = (*KEYS, *MEMBERSHIP_TABLES, REJECTS, "events", "findings")  # always checked before an answer
+# Names of catalog records. _NEXT describes the file that is about to replace the file of PUBLISHED.
 PUBLISHED, _NEXT = "published", "published next"
-# Change it when this program cannot update a file of an older version. Such a file is then rebuilt.
+# Change this text when the program can no longer update files of older versions. Such a file is then rebuilt.
 _FORMAT = "views over macros of rows"
-# Keys of these records.
+# Keys of the records.
 _REST, _ROOT, _CATALOG, _SHOWN, _CHECKSUM, _SUM = "", "root", "catalog", "shown", "checksum", "sum"
-# The second one has the files by path, with size and time, because they have their recorded sizes.
+# _UNREADABLE has size and time by path, because unreadable files still have their recorded sizes.
 _BROKEN, _UNREADABLE = "broken", "unreadable"
 
 
 def publish(lake: Lake, catalog: Catalog | None = None, anew: bool = False, thorough: bool = False) -> Path:
-    """Update `<lake>/analyst.duckdb` and return its path. Tables without rows yet are empty, with their types.
+    """Update `<lake>/analyst.duckdb` and return its path. Tables without rows are empty, with their types.
 
-    The file shows the committed rows and the user's prices (prices.py). If it is already current, nothing is written.
-    Otherwise only changes since the last publication are written. `anew` rebuilds the whole file. A file that is
-    missing or has another size is noticed if `thorough`, or if the lake was damaged when it was last published.
+    The file shows the committed rows and the user's prices (prices.py). If it is current, it is not written. Otherwise
+    only changes since the last publication are written. `anew` rebuilds the whole file. A missing Parquet file, or a
+    Parquet file with another size, is detected if `thorough`, or if the lake was damaged at the last publication.
 
-    Raises CatalogError for a model whose SQL DuckDB rejects. Raises NotPublished, OSError or duckdb.IOException if the
-    file cannot be written; the old file then stays.
+    Raise CatalogError for a model whose SQL DuckDB rejects. Raise NotPublished, OSError or duckdb.IOException if the
+    file cannot be written. The old file then stays.
     """
     catalog = catalog or lake.catalog()
     lake = Lake(lake.root.resolve())  # DuckDB also names the file by its resolved path
     if not anew and published_state(lake, catalog, thorough):
         return lake.root / ANALYST
-    column_types(catalog)  # rejects models that DuckDB rejects, before anything is built from them
+    column_types(catalog)  # raises for models that DuckDB rejects, before anything is built from them
     with lake.publish_lock():
         if not content(lake.root).state[0]:
             with writing(lake.root):  # creates the catalog, whose id is recorded with the file
                 pass
-        # Checked again, because another process may have published before this one got the lock.
+        # Check again, because another process may have published before this process obtained the lock.
         if anew or not published_state(lake, catalog, thorough):
             _rewrite(lake, catalog, anew, thorough)
     return lake.root / ANALYST
@@ -77,7 +78,7 @@ def _rewrite(lake: Lake, catalog: Catalog, anew: bool, thorough: bool) -> None:
         contents = Contents(lake.root, catalog, {}, damaged, now)
         if anew or damaged or not _update(lake, built, contents):
             built.unlink(missing_ok=True)
-            # Of the state that is recorded: an update would add what was committed since a second time.
+            # List the files of the recorded state. Otherwise the next update would add later commits a second time.
             contents.files = lake.files_of(catalog.public, visible=now.entries)
             contents.broken = lake.broken(catalog.public)
             damaged = list(contents.broken)
@@ -103,7 +104,7 @@ def _rewrite(lake: Lake, catalog: Catalog, anew: bool, thorough: bool) -> None:
 
 
 def _update(lake: Lake, built: Path, contents: Contents) -> bool:
-    """Make `built` from the published file. Return False if it must be built anew."""
+    """Create `built` by updating a copy of the published file. Return False if it must be rebuilt instead."""
     if valid_record(lake) is None:
         return False
     try:
@@ -117,8 +118,8 @@ def _update(lake: Lake, built: Path, contents: Contents) -> bool:
 def connect_attached(
     file: Path, settings: Mapping[str, str] | None = None, config: dict[str, Any] | None = None
 ) -> duckdb.DuckDBPyConnection:
-    """Return a separate read-only connection to an analysts' file. Raises ValueError for an invalid setting."""
-    # Attached, because DuckDB would reuse an older state of the file that this process has open if it connected to it.
+    """Return a separate read-only connection to an analysts' file. Raise ValueError for an invalid setting."""
+    # Attach the file. If it were connected directly, DuckDB would reuse an older state that this process has open.
     con = database.connect(config=config or {})
     try:
         database.change_settings(con, settings or {})
@@ -135,10 +136,10 @@ def analyst(
     tables: Iterable[str] = (),
     connect: Callable[[Path], duckdb.DuckDBPyConnection] = connect_attached,
 ) -> duckdb.DuckDBPyConnection:
-    """Return the current analysts' file, opened by `connect`. It is published first if necessary (see is_published).
+    """Return a connection by `connect` to the current analysts' file. Publish it first if necessary (see is_published).
 
-    If the lake cannot be written, a private file is built elsewhere. A query that needs damaged files raises an error.
-    With a lake `without_broken`, it answers without them.
+    If the lake is read-only, build a private file in a temporary folder. A query that needs damaged files raises an
+    error, or skips these files if the lake is `without_broken`.
     """
     catalog = lake.catalog()
     if not is_published(lake, tables):
@@ -150,13 +151,13 @@ def analyst(
     path = lake.root / ANALYST
     try:
         return connect(path)
-    except duckdb.Error:  # its checksum matches, but this version of DuckDB cannot open it
+    except duckdb.Error:  # the checksum matches, but this version of DuckDB cannot open the file
         publish(lake, catalog, anew=True)
         return connect(path)
 
 
 def published_whole(lake: Lake) -> bool:
-    """Return whether the analysts' file is unchanged since it was written, current or not. True if there is no file."""
+    """Return whether the analysts' file is unchanged since it was written, current or not, or does not exist."""
     if not (lake.root / ANALYST).exists():
         return True
     checksum = _checksum(lake.root / ANALYST)
@@ -177,9 +178,9 @@ def _listed_broken(lake: Lake, record: Mapping[str, Any]) -> list[Broken]:
 def _private(
     lake: Lake, catalog: Catalog, connect: Callable[[Path], duckdb.DuckDBPyConnection], leave_out: bool
 ) -> duckdb.DuckDBPyConnection:
-    """Return a connection to a private file like the analysts', which is deleted when the connection closes.
+    """Return a connection to a private analysts' file, which is deleted when the connection closes.
 
-    `leave_out`: build it from the readable files only.
+    `leave_out`: build it only from the readable files.
     """
     lake = Lake(lake.root.resolve(), lake.without_broken)
     where = lake.root if lake.is_writable else None
@@ -189,14 +190,14 @@ def _private(
         files, broken = lake.files_of(catalog.public, visible=now.entries), lake.broken(catalog.public)
         contents = Contents(lake.root, catalog, files, broken, now, leave_out, home=Path(folder).resolve())
         build(built, contents)
-        return connect(built)  # the folder is deleted now, but the open file exists until it is closed
+        return connect(built)  # the folder is now deleted, but the open file exists until it is closed
 
 
 def is_published(lake: Lake, tables: Iterable[str]) -> bool:
-    """Return whether the analysts' file shows the committed rows, and the files of these tables are as its record says.
+    """Return whether the analysts' file shows the committed rows, and the files of these tables match its record.
 
-    False if anything was ingested since, if a writer was killed before it published, if another version of the models
-    or other prices wrote it, if the file was changed, or if the lake was moved or copied.
+    It is False if anything was ingested since, if a writer was killed before it published, if the models or prices have
+    changed, if the file was changed, or if the lake was moved or copied.
     """
     try:
         record = _own_record(lake, lake.catalog())
@@ -208,18 +209,19 @@ def is_published(lake: Lake, tables: Iterable[str]) -> bool:
 
 
 def published_state(lake: Lake, catalog: Catalog, thorough: bool = False) -> str | None:
-    """Return an id of the state that the analysts' file shows, or None if that is not everything committed now.
+    """Return an id of the state that the analysts' file shows, or None if it does not show all commits.
 
-    `thorough`: also None if a file is missing or has another size.
+    `thorough`: also return None if a Parquet file is missing or has another size.
     """
     record = _current_record(lake, catalog, thorough)
     return record[_SUM] if record else None
 
 
 def published_whole_and_now(lake: Lake) -> bool:
-    """Return whether the analysts' file shows everything committed now and no file was damaged when it was published.
+    """Return whether the analysts' file shows all commits, and no file was damaged when it was published.
 
-    File sizes are not compared. Readers of some tables compare those of the files that they need (`tables_to_check`).
+    File sizes are not compared. Readers of some tables compare the sizes of the files that they need
+    (`tables_to_check`).
     """
     record = _current_record(lake, lake.catalog(), thorough=False)
     return record is not None and not record[_BROKEN] and not record[_UNREADABLE]
@@ -243,7 +245,7 @@ def _current_record(lake: Lake, catalog: Catalog, thorough: bool) -> dict[str, A
 
 
 def _is_damaged_as(lake: Lake, record: Mapping[str, Any], tables: Iterable[str]) -> bool:
-    """Return whether exactly those files of these tables are damaged that the record names."""
+    """Return whether the damaged files of these tables are exactly the files that the record names."""
     listed, unreadable = set(tables), record[_UNREADABLE]
     damaged = {(file.table, file.batch.batch_id, file.why) for file in lake.broken(listed)}
     recorded = {(file.table, file.batch.batch_id, file.why): file.path for file in _listed_broken(lake, record)}
@@ -252,19 +254,19 @@ def _is_damaged_as(lake: Lake, record: Mapping[str, Any], tables: Iterable[str])
 
 
 def valid_record(lake: Lake) -> dict[str, Any] | None:
-    """Return the record of the analysts' file, or None if that is changed, of another lake, or has damaged tables."""
+    """Return the record of the analysts' file, or None if the file is changed, of another lake, or damaged."""
     record = _own_record(lake, lake.catalog())
     return record if record and not record[_BROKEN] and not record[_UNREADABLE] else None
 
 
 def _own_record(lake: Lake, catalog: Catalog) -> dict[str, Any] | None:
-    """Return the record of the analysts' file, or None if that is changed, of another lake or of other models."""
+    """Return the record of the analysts' file, or None if the file is changed, of another lake or of other models."""
     record = _record(lake)
     return record if record is not None and _fixed(lake, catalog).items() <= record.items() else None
 
 
 def _record(lake: Lake) -> dict[str, Any] | None:
-    """Return the record of the analysts' file, or None if the file or the record does not match the other."""
+    """Return the record of the analysts' file, or None if the file and the record do not match."""
     try:
         record = record_of(lake.root, PUBLISHED)
         return record if record and record[_CHECKSUM] == _checksum(lake.root / ANALYST) else None
@@ -281,7 +283,7 @@ def _checksum(path: Path) -> int:
 
 
 def _fixed(lake: Lake, catalog: Catalog) -> dict[str, str]:
-    """Return the inputs of the analysts' file apart from batches: a hash of models and prices, lake path, catalog."""
+    """Return the inputs of the analysts' file except batches: a hash of models and prices, lake path, catalog id."""
     models = [f"{name}={catalog.version(name)}" for name in catalog.public]
     texts = [duckdb.__version__, _FORMAT, content_of(lake.root / PRICES), *models]
     return {_REST: digest_of(texts), _ROOT: str(lake.root.resolve()), _CATALOG: content(lake.root).state[0]}

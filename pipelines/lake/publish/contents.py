@@ -1,4 +1,4 @@
-"""Contents of an analysts' file: every public table with types and comments, or an error that names damaged files."""
+"""The contents of an analysts' file: each public table with types and comments, or an error naming damaged files."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from pipelines.models.sqltext import quoted
 
 @dataclass
 class Contents:
-    """The contents of an analysts' file: the files of each table, and the damaged files.
+    """The contents of an analysts' file, with the files of each table and the damaged files.
 
-    A table that needs damaged files raises an error. With `leave_out` it answers without them, and the file is then
-    private, not the lake's own.
+    A table that needs damaged files raises an error. With `leave_out`, it skips these files, and the analysts' file is
+    then private, not published.
     """
 
     root: Path
@@ -51,11 +51,11 @@ class Contents:
     broken: list[Broken]
     now: Now  # the committed state
     leave_out: bool = False
-    home: Path | None = None  # where the file is used, if not in the lake's folder
-    counts: dict[str, int] = field(default_factory=dict)  # rows of each marker table, counted in its files
+    home: Path | None = None  # the folder where the file is used, None for the lake's folder
+    counts: dict[str, int] = field(default_factory=dict)  # number of rows of each marker table's files
 
     def of(self, table: str) -> list[Broken]:
-        """Return the broken files that a table needs. Rule tables need none."""
+        """Return the broken files that a table needs. Rule tables need no files."""
         if self.leave_out or self.catalog.models[table].kind == "rules":
             return []
         return [file for file in self.broken if file.table in (table, mark_of(table))]
@@ -67,7 +67,7 @@ class Contents:
 
 
 def build(built: Path, contents: Contents) -> None:
-    """Create the file. If files turn out to be unreadable, add them to the damaged ones and start over."""
+    """Create the file. If a Parquet file is unreadable, add it to the damaged files and start again."""
     catalog = contents.catalog
     while True:
         begin(built, catalog, _statements(catalog.shipped or catalog))
@@ -80,11 +80,12 @@ def build(built: Path, contents: Contents) -> None:
 
 
 def _fill(con: duckdb.DuckDBPyConnection, contents: Contents, order: list[str]) -> list[Broken]:
-    """Replace the macros of large tables and fill the small ones. Return the unreadable files, if any.
+    """Replace the macros of large tables and fill the small tables. Return the unreadable files, if any.
 
-    A table whose files have other columns than this version gets these columns, and views over it follow.
+    If a table's files have other columns than this version, the table has the files' columns. So have the views over
+    it.
     """
-    con.execute("BEGIN")  # one flush to disk instead of one per statement
+    con.execute("BEGIN")  # a transaction flushes to disk once instead of once per statement
     con.execute(f"INSERT INTO {SCHEMA}.published SELECT {quoted(contents.root)}, now()")
     insert_values(con, BATCHES, [{"batch_id": name, "stamp": stamp} for name, stamp in contents.now.stamps.items()])
     lists = large_rows(contents)
@@ -101,7 +102,7 @@ def _fill(con: duckdb.DuckDBPyConnection, contents: Contents, order: list[str]) 
     add_prices(con, contents.root)
     committed = [path.stem for mark in (MARK, CAPTURE_MARK) for path in contents.usable(mark)]
     add_failures(con, contents.now.entries, committed)
-    if not contents.of(MARK):  # otherwise reading `traces` is an error
+    if not contents.of(MARK):  # `traces` raises an error if its files are broken
         drop_hidden_failures(con)
     _keep_superseded(con, contents)
     write_out(con)
@@ -109,7 +110,7 @@ def _fill(con: duckdb.DuckDBPyConnection, contents: Contents, order: list[str]) 
 
 
 def large_rows(contents: Contents) -> Lists:
-    """Return the macros of the large tables: their file lists, and the rows in these files."""
+    """Return the macros of the large tables, which have their file lists and the rows in these files."""
     lists, types = Lists(contents.now, contents.catalog), column_types(contents.catalog)
     for table in contents.catalog.public:
         if not is_large(contents.catalog.models[table]):
@@ -119,7 +120,7 @@ def large_rows(contents: Contents) -> Lists:
         else:
             files = lists.of_others(table, contents.usable(table)) if contents.leave_out else lists.of(table)
             rows = files.rows(contents.root, types[table])
-            if rows is None:  # same text as in the empty file, so the macro is not written again
+            if rows is None:  # the same text as in the empty file, so that the macro is not rewritten
                 rows = f"{no_row(contents.catalog, table)} WHERE false"
             elif not contents.leave_out:
                 rows = f"SELECT * FROM ({rows}) WHERE {is_at_home(contents.home or contents.root)}"
@@ -128,7 +129,7 @@ def large_rows(contents: Contents) -> Lists:
 
 
 def _copy(con: duckdb.DuckDBPyConnection, model: Model, contents: Contents, lists: Lists) -> None:
-    """Fill a small table. If its files have other columns than this version, replace it by one with theirs."""
+    """Fill a small table. If its files have other columns than this version, replace it by a table like its files."""
     table = model.name
     if model.kind in ("view", "rules") or is_large(model):
         return
@@ -142,7 +143,7 @@ def _copy(con: duckdb.DuckDBPyConnection, model: Model, contents: Contents, list
         _replace(con, model, "VIEW", f"SELECT * FROM ({rows}) WHERE {is_at_home(contents.home or contents.root)}")
         return
     if model.kind == "lake" and mark_of(table) != MARK and table != REJECTS:
-        # A file may lack columns that newer versions of the table have, and that views over it and the report need.
+        # An older file may not have columns of newer versions of the table, which views over it and the report need.
         rows = f"({rows}) UNION ALL BY NAME {no_row(contents.catalog, table)} WHERE FALSE"
     if _fits(con, model, contents, lists, rows):
         con.execute(f"INSERT INTO {table} BY NAME {rows}")
@@ -151,7 +152,7 @@ def _copy(con: duckdb.DuckDBPyConnection, model: Model, contents: Contents, list
 
 
 def _fits(con: duckdb.DuckDBPyConnection, model: Model, contents: Contents, lists: Lists, rows: str) -> bool:
-    """Return whether rows have the columns of this version, by the catalog for computed tables, else by the files."""
+    """Return whether rows have this version's columns, from the catalog for computed tables, else from the files."""
     if model.kind != "lake" and not contents.leave_out:
         return lists.fit(model.name)
     columns = [(column, kind) for column, kind, *_ in con.execute(f"DESCRIBE {rows}").fetchall()]
@@ -170,7 +171,7 @@ def _columns(con: duckdb.DuckDBPyConnection, table: str) -> set[str]:
 
 
 def _keep_superseded(con: duckdb.DuckDBPyConnection, contents: Contents) -> None:
-    """Fill `tracelake.superseded` with the traces that a better trace hides. It has the columns of `traces`."""
+    """Fill `tracelake.superseded` with the traces that a better trace supersedes. It has the columns of `traces`."""
     files = contents.usable(MARK)
     if not files or contents.of(MARK) or _untold(contents):
         return
@@ -181,7 +182,7 @@ def _keep_superseded(con: duckdb.DuckDBPyConnection, contents: Contents) -> None
 
 
 def _unreadable(table: str, contents: Contents) -> list[Broken]:
-    """Return the unreadable files that a table is made of."""
+    """Return the unreadable files that a table reads."""
     tables = {table, mark_of(table), *(MEMBERSHIP_TABLES if table == MARK else ())}
     with database.scratch() as con:
         return [file for name in tables if name in contents.files for file in unreadable(con, contents.usable(name))]
@@ -190,7 +191,7 @@ def _unreadable(table: str, contents: Contents) -> list[Broken]:
 def verify(built: Path, contents: Contents) -> None:
     """Check that the file on disk has every public table, and that every marker table has as many rows as its files.
 
-    Raises NotPublished.
+    Raise NotPublished.
     """
     try:
         if built.with_name(f"{built.name}.wal").exists():
@@ -226,7 +227,7 @@ def column_types(catalog: Catalog) -> dict[str, Types]:
 def _statements(catalog: Catalog) -> Statements:
     """Return the statements of the empty file, cached.
 
-    `catalog`: the project's own, because its tables have the same columns and comments as those with a user's rules.
+    `catalog`: the shipped catalog, because a user's rules change neither columns nor comments of its tables.
     """
     return Statements(catalog, column_types(catalog), _order(catalog))
 
@@ -240,7 +241,7 @@ def _rows_in_files(table: str, contents: Contents) -> str:
     if table != MARK:
         return committed_rows(table, contents.usable(table))
     rows = trace_rows({name: contents.usable(name) for name in (MARK, *MEMBERSHIP_TABLES)})
-    if untold := _untold(contents):  # every other column is still valid
+    if untold := _untold(contents):  # only capture_id is unknown
         return (
             f"SELECT * REPLACE (CAST(error({quoted(damage_sentence(untold))}) AS VARCHAR) AS capture_id) FROM ({rows})"
         )
@@ -253,7 +254,7 @@ def _untold(contents: Contents) -> list[Broken]:
 
 
 def _refusal(catalog: Catalog, table: str, broken: list[Broken]) -> str:
-    """Return a SELECT with the table's columns that raises an error when a row is requested."""
+    """Return a SELECT with the table's columns that raises an error when a row is read."""
     return empty_file.refusal(column_types(catalog)[table], f"{table} is damaged: {damage_sentence(broken)}")
 
 
@@ -263,9 +264,9 @@ def no_row(catalog: Catalog, table: str) -> str:
 
 
 def is_at_home(root: Path) -> str:
-    """Return the condition that the file is opened where it was made.
+    """Return an SQL condition that raises an error if the analysts' file is not in the folder where it was made.
 
-    A copy must not answer from the original's files, so the condition raises an error there.
+    A copy in another folder must not answer from the original lake's files.
     """
     hint = (
         f"this file was made as {root / ANALYST} and would read the files there, but it has been moved: open that one, or "

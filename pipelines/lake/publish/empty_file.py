@@ -1,7 +1,7 @@
-"""The analysts' file of a lake without rows, from which all others are made: cached per user between processes.
+"""The empty analysts' file, which is the start of every new analysts' file. It is cached per user between processes.
 
-Creating 120 tables and 1,600 comments, which are the same for every lake, takes longer than all other steps of
-publishing.
+Creating 120 tables and 1,600 comments takes longer than all other steps of publishing, and they are the same for every
+lake.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from pipelines.models.sqltext import quoted
 BATCH_COLUMN = Column("batch_id", "Ingest run that the trace came with.")
 BATCHES = f"{SCHEMA}.batches"
 HIDDEN = f"{SCHEMA}.superseded"
-# The oldest format, which DuckDB writes by default, takes six times the space and twice the time to open.
+# DuckDB writes the oldest format by default, which needs six times the space and twice the time to open.
 _FORMAT = {"storage_compatibility_version": "v1.2.0", "default_block_size": 65_536}
-# Trying these compression methods takes most of the time of writing small tables. On large ones they save a seventh of
-# the space.
+# Trying these compression methods takes most of the time of writing small tables. For large tables, they save a seventh
+# of the space.
 _NOT_TRIED = "fsst,dict_fsst,zstd,roaring,alp,alprd"
-_KEPT = 3  # cached versions: the installed one and a checkout or two
+_KEPT = 3  # maximum number of cached versions, for the installed version and a checkout or two
 Types = list[tuple[str, str]]
 
 
 class NotPublished(TracelakeError):
-    """A new analysts' file that is incomplete. The message says why. The published file is still in place."""
+    """A new analysts' file that is incomplete. The message contains the reason. The published file stays."""
 
 
 class Statements:
-    """The SQL that makes the file, except the rows of rules. A thousand comments are assembled once per process.
+    """The SQL that creates the empty file, except the rows of rule tables. It is assembled once per process.
 
-    `digest`: a hash over all of it.
+    `digest`: a hash over all statements.
     """
 
     def __init__(self, catalog: Catalog, types: Mapping[str, Types], order: Iterable[str]) -> None:
-        """Assemble the statements. The tables are created in the given order."""
+        """Assemble the statements, which create the tables in the order `order`."""
         models = [catalog.models[name] for name in order]
         self.of_tables = {model.name: _statements(model, types[model.name]) for model in models}
         self.macros = {
@@ -58,9 +58,9 @@ class Statements:
 
 
 def begin(built: Path, catalog: Catalog, statements: Statements) -> None:
-    """Create the file `built`: empty public tables, rule tables with rows, views, comments and bookkeeping tables.
+    """Create the file `built` with empty public tables, filled rule tables, views, comments and bookkeeping tables.
 
-    Raises NotPublished.
+    Raise NotPublished.
     """
     models = [_usable(catalog.models[name]) for name in statements.of_tables]
     rules = [model.path.read_bytes() for model in models if model.kind == "rules"]
@@ -74,7 +74,7 @@ def begin(built: Path, catalog: Catalog, statements: Statements) -> None:
         except OSError:  # another process deleted it
             built.unlink(missing_ok=True)
     with connect_written(built) as con:
-        con.execute("BEGIN")  # one flush to disk instead of one per statement
+        con.execute("BEGIN")  # a transaction flushes to disk once instead of once per statement
         con.execute(statements.own)
         write_macros(con, statements.macros)
         for model in models:
@@ -87,22 +87,22 @@ def begin(built: Path, catalog: Catalog, statements: Statements) -> None:
 
 
 def connect_written(built: Path) -> duckdb.DuckDBPyConnection:
-    """Return a connection to an analysts' file that is being made."""
+    """Return a connection for writing an analysts' file."""
     con = database.connect(built, config=_FORMAT)
     con.execute(f"SET disabled_compression_methods = '{_NOT_TRIED}'")
     return con
 
 
 def _usable(model: Model) -> Model:
-    """Return the model without a user's rules if these cannot be used.
+    """Return the model without the user's rules if the rules are unusable.
 
-    Only callers that need the rules are refused (Catalog.refuse_errors).
+    Only callers that need the rules fail (Catalog.refuse_errors).
     """
     return replace(model, added=None) if model.added and model.added.error else model
 
 
 def write_out(con: duckdb.DuckDBPyConnection) -> None:
-    """Commit and flush to disk. Raises NotPublished."""
+    """Commit and flush to disk. Raise NotPublished."""
     try:
         con.execute("COMMIT")
         con.execute("CHECKPOINT")  # closing also writes, but does not report a failure
@@ -132,7 +132,8 @@ def no_row(types: Types) -> str:
 def refusal(types: Types, message: str) -> str:
     """Return a SELECT with these columns that raises a duckdb.Error with the message when it is read.
 
-    Each column is computed from the error. DuckDB would take a filter on a constant NULL for false, and read nothing.
+    Each column is computed from the error. If it were a constant NULL, DuckDB would evaluate a filter on it to false
+    and not raise.
     """
     columns = ", ".join(f"CAST(why AS {kind}) AS {_column_name(column)}" for column, kind in types)
     return f"SELECT {columns} FROM (SELECT error({quoted(message)}) AS why) WHERE why IS NULL"

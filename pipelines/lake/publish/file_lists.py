@@ -1,10 +1,10 @@
-"""The views of the large tables: one per table, over a macro with its rows, which reads macros with lists of files.
+"""The views of the large tables, which read their files through macros.
 
-Most tables have a file of every batch, so tables share lists. A macro contains the names of some batches,
-`tracelake."files of <table>"` concatenates a table's lists, and `tracelake."rows of <table>"` reads these files. A
-view's text depends neither on the number of batches nor on the lake, and a new batch changes one short list. The ids of
-the batches alone determine where a list begins, so adding or removing a batch leaves other lists unchanged. Old lists
-are long and the newest ones short.
+Most tables have a file in every batch, so tables share lists of batches. Each list is a macro that contains the names
+of some batches. The macro `tracelake."files of <table>"` concatenates a table's lists. The macro `tracelake."rows of
+<table>"` reads these files, and the view selects from it. A view's text depends neither on the number of batches nor on
+the lake, and a new batch changes only one short list. The ids of the batches alone determine where a list begins, so
+adding or removing a batch leaves other lists unchanged. Old lists are long, and the newest lists are short.
 
 A view joins the rows with the marker also by file name, so that a query of one trace opens only its batch's file.
 """
@@ -30,15 +30,17 @@ from pipelines.models.sqltext import file_list, quoted
 
 SCHEMA = "tracelake"
 MACROS = f"{SCHEMA}.macros"
-_SMALL, _LARGE = 32, 256  # batches per list, on average; every start of a long list is also one of a short list
-# Row count that DuckDB is to assume for files that it has not opened. By default it assumes so few rows that it may
-# build the hash table of the join from these files instead of from the marker's rows.
+# Mean number of batches per list. _LARGE is a multiple of _SMALL, so a long list begins where a short list would.
+_SMALL, _LARGE = 32, 256
+# The row count that DuckDB should assume for files that it has not opened. Its default is so low that it may build the
+# hash table of the join from these files instead of from the marker's rows.
 _MANY = 100_000_000
-_COPIED = (MARK, "findings", REJECTS)  # copied, as is every table of a scope other than traces and captures
+# Tables that are copied, in addition to all tables of scopes other than traces and captures.
+_COPIED = (MARK, "findings", REJECTS)
 _LARGE_OF_CAPTURES = (
     "collective_ranks",
     "capture_critical_path",
-)  # of the tables of captures, which are otherwise small
+)  # all other tables of captures are small
 Types = Iterable[tuple[str, str]]
 
 
@@ -62,7 +64,7 @@ def rows_of(table: str) -> str:
 
 
 def chunks(batch_ids: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return the lists of consecutive batches, in order, each by its first id."""
+    """Split the batches into lists of consecutive ids. Each list is keyed by its first id."""
     names = sorted(batch_ids)
     sums = [zlib.crc32(name.encode()) for name in names]
     newest = max((index for index, checksum in enumerate(sums) if checksum % _LARGE == 0), default=0)
@@ -77,9 +79,10 @@ def chunks(batch_ids: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class Files:
-    """The committed files of a table. `lists`: macros that name the files whose columns are known to be current.
+    """The committed files of a table.
 
-    `others`: all other files, whose columns are read from the files.
+    `lists`: macros that name the files whose columns are current according to the catalog. `others`: all other files,
+    whose columns are read from the files.
     """
 
     table: str
@@ -95,7 +98,7 @@ class Files:
 
 @dataclass
 class Lists:
-    """The macros that name the committed files. `macros`: text by name, for the tables requested so far."""
+    """The macros that name the committed files. `macros`: the macros' text by name, for the tables requested so far."""
 
     now: Now
     catalog: Catalog
@@ -133,12 +136,13 @@ class Lists:
         return all(self._is_certain(table, names[0]) for names in groups if self.now.has(table, names[0]))
 
     def _file(self, table: str, name: str) -> Path:
-        if table not in self._there:  # one listing, because looking up file after file takes ten times as long
+        # List the folder once, because checking the files one by one takes ten times as long.
+        if table not in self._there:
             self._there[table] = table_names(self.now.root, table)
         return self._there[table].get(name) or table_file(self.now.root, table, Batch(name))
 
     def _groups(self, mark: str) -> dict[str, list[list[str]]]:
-        """Return the lists of a marker's batches, each as groups of batches with the same tables and versions."""
+        """Return the lists of a marker's batches, each as groups of batches with equal tables and versions."""
         if mark not in self._parts:
             self._parts[mark] = {}
             for first, names in chunks(self.now.marks[mark]).items():
@@ -155,7 +159,8 @@ class Lists:
         kind, model = self.now.entries[name].kind, self.catalog.models[table]
         if table not in kind.places or any(column.name == "filename" for column in model.columns):
             return False
-        return model.kind == "lake" or kind.versions.get(table) == self.catalog.version(table)  # ingested: no version
+        # Ingested tables (kind "lake") have no version.
+        return model.kind == "lake" or kind.versions.get(table) == self.catalog.version(table)
 
     def _name_list(self, groups: list[list[str]]) -> str:
         key = tuple(names[0] for names in groups)
@@ -171,7 +176,7 @@ def write_macros(con: duckdb.DuckDBPyConnection, macros: Mapping[str, str]) -> N
     """Create or replace the macros that changed, drop those that no longer exist, and update the table MACROS."""
     before = macros_in(con)
     changed = {name: text for name, text in macros.items() if before.get(name) != text}
-    # A macro can only be created after the macros that it calls, so the lists of names come first.
+    # A macro can be created only after the macros that it calls, so create the lists of names first.
     for name, text in sorted(
         changed.items(), key=lambda item: item[0].startswith("files of ") + 2 * item[0].startswith("rows of ")
     ):
@@ -185,7 +190,7 @@ def write_macros(con: duckdb.DuckDBPyConnection, macros: Mapping[str, str]) -> N
 
 
 def macros_in(con: duckdb.DuckDBPyConnection) -> dict[str, str]:
-    """Return the macros of a file: text by name."""
+    """Return the text of each macro in an analysts' file, by name."""
     return dict(con.execute(f"SELECT name, text FROM {MACROS}").fetchall())
 
 

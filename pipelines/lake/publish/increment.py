@@ -1,7 +1,7 @@
-"""Incremental update of an analysts' file after a few batches were added, changed or removed.
+"""The incremental update of an analysts' file after a few batches were added, changed or removed.
 
-The result equals a file that is built anew. If the catalog alone does not guarantee that (damage, changed tables of
-captures), `Anew` is raised, and the caller builds the file anew.
+The result equals a rebuilt file. If the catalog cannot guarantee this (damage, changed tables of captures), the update
+raises `Anew`, and the caller rebuilds the file.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _SLIM = (
     "trace_id, batch_id, ingest_batch_id, capture_id, group_id, path, job, rank, status, n_events, trace_start_ns, "
     "trace_end_ns, format"
 )
-_NEWEST = (CAPTURE_MARK, *GROWING)  # marker tables in which the newest row of a key counts
+_NEWEST = (CAPTURE_MARK, *GROWING)  # marker tables where the newest row of a key counts
 
 
 class Anew(Exception):
-    """An analysts' file that must be built anew. The message says why."""
+    """An analysts' file that must be rebuilt. The message contains the reason."""
 
 
 @dataclass(frozen=True)
 class _Changes:
-    """Batches by their change. `added` and `removed` both contain the changed ones. `before`: stamps in the file."""
+    """The batches by their change. `added` and `removed` both contain changed batches. `before`: stamps in the file."""
 
     before: dict[str, str]
     added: list[str]
@@ -47,7 +47,7 @@ class _Changes:
 
 
 def update(built: Path, contents: Contents) -> None:
-    """Update the file `built`, a copy of the published one. Raises Anew, which leaves `built` unusable."""
+    """Update the file `built`, a copy of the published file. Raise Anew, which leaves `built` unusable."""
     with connect_written(built) as con:
         con.execute("SET threads = 1")  # the changes are small, so more threads only add overhead
         con.execute("BEGIN")
@@ -55,7 +55,7 @@ def update(built: Path, contents: Contents) -> None:
             changes = _changes(con, contents.now)
             _refuse(con, contents, changes)
             _Update(con, contents, changes).run()
-        except duckdb.Error as error:  # such as a file with other columns, or an unreadable one
+        except duckdb.Error as error:  # such as a file that is unreadable or has other columns
             raise Anew(str(error)) from None
         contents.counts = count_rows(con, KEYS)
         write_out(con)
@@ -69,7 +69,7 @@ def _changes(con: duckdb.DuckDBPyConnection, now: Now) -> _Changes:
 
 
 def _refuse(con: duckdb.DuckDBPyConnection, contents: Contents, changes: _Changes) -> None:
-    """Raise Anew for changes whose effect is not certain."""
+    """Raise Anew for changes whose effect is uncertain."""
     now = contents.now
     if loose := changes.all & now.loose:
         raise Anew(f"the log of {min(loose)} does not list its files")
@@ -113,7 +113,7 @@ class _Update:
         self._note(redo)
 
     def _check_columns(self) -> None:
-        """Raise Anew if a copied table that gets rows does not have the columns of this version."""
+        """Raise Anew if a copied table with new rows does not have this version's columns."""
         touched = {table for table in self.copied if self._files(table, self.changes.added)}
         columns_by_table: dict[str, list[tuple[str, str]]] = {}
         listed = "', '".join(touched)
@@ -135,7 +135,7 @@ class _Update:
         self.con.execute(f"INSERT INTO {table} BY NAME {rows}")
 
     def _add_keys(self, mark: str) -> None:
-        """Insert the new batches of captures, runs, … with all their tables. Delete older rows of the same keys."""
+        """Insert new batches of captures, runs and other scopes with all their tables. Delete their older rows."""
         files = self._files(mark, self.changes.added)
         if not files:
             return
@@ -193,8 +193,8 @@ class _Update:
     def _near(self) -> str:
         """Return the condition that selects the traces whose visibility or capture may change.
 
-        These are in a folder with a trace that was added or removed, or whose capture changed. Traces of different
-        folders share no capture and do not supersede each other.
+        These traces share a folder with a trace that was added or removed, or whose capture changed. Traces in
+        different folders share no capture and do not supersede each other.
         """
         con = self.con
         con.execute(f"INSERT INTO _near SELECT DISTINCT {FOLDER} FROM _added")
@@ -217,7 +217,7 @@ class _Update:
             self._insert(table, valid_rows(table, file_rows(files)))
 
     def _note(self, moved: set[str]) -> None:
-        """Record the batches that the file shows, and the model failures of those that changed or with moved traces."""
+        """Record the shown batches, and the model failures of batches that changed or have moved traces."""
         self.con.execute(f"DELETE FROM {FAILURES} WHERE batch_id IN {row(['', *sorted(self.changes.all | moved)])}")
         committed = {*self.now.marks[MARK], *self.now.marks[CAPTURE_MARK]}
         add_failures(self.con, self.now.entries, committed & {*self.changes.added, *moved})

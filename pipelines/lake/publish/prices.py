@@ -1,4 +1,4 @@
-"""User-supplied costs: `prices.csv` in the lake's folder, with columns job, team, price_per_gpu_hour, currency."""
+"""The user's GPU prices, from `prices.csv` in the lake's folder (columns job, team, price_per_gpu_hour, currency)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ COLUMNS = tuple(_TABLE.columns)
 def add_prices(con: duckdb.DuckDBPyConnection, folder: Path) -> None:
     """Insert the rows of `prices.csv` in a folder into the table job_prices.
 
-    If the file cannot be read, the table has no rows and its comment says why. Most queries need no prices, and
-    `read_prices` raises an error for those that do.
+    If the file cannot be read, the table has no rows, and its comment contains the reason. This is not an error,
+    because most queries need no prices. For queries that need them, `read_prices` raises the error.
     """
     try:
         prices = read_prices(folder / PRICES)
@@ -33,9 +33,9 @@ def add_prices(con: duckdb.DuckDBPyConnection, folder: Path) -> None:
 
 
 def read_prices(path: Path) -> list[tuple[str | None, ...]]:
-    """Return the rows of a price table in the order of COLUMNS, None where empty; no rows if there is no file.
+    """Return the rows of a price table in the order of COLUMNS, or [] if the file does not exist.
 
-    Raises CatalogError with file, line and what to do.
+    Empty values are None. Raise CatalogError with the file, the line and the remedy.
     """
     rows = _TABLE.rows(path)
     jobs: set[str | None] = set()

@@ -1,8 +1,8 @@
-"""A user's own cause rules: `causes.csv` in the lake's folder, which take precedence over the shipped cause_rules.
+"""The user's cause rules, from `causes.csv` in the lake's folder. They take precedence over the shipped cause_rules.
 
-It has the columns of cause_rules: `cause` (of the vocabulary), at least one of `annotation_pattern`, `frame_pattern`
-and `call_pattern`, and optionally `takes_gpu_work`. The first matching row wins. The rows are part of the version of
-the tables of causes, so these are recomputed when the file changes.
+The file has the columns of cause_rules: `cause` (a cause in cause_kinds), at least one of `annotation_pattern`,
+`frame_pattern` and `call_pattern`, and optionally `takes_gpu_work`. The first matching row wins. The rows are part of
+the version of the tables of causes. If the file changes, these tables are therefore recomputed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _RULES = "cause_rules"
 
 
 def with_causes(catalog: Catalog, path: Path) -> Catalog:
-    """Return the models with the rules of `causes.csv`. An unusable file raises only when a table needs the rules."""
+    """Return the models with the rules of `causes.csv`. An unusable file raises only if a table needs the rules."""
     content = content_of(path)
     return _with_rules(catalog, path, content) if content else catalog
 
@@ -37,15 +37,15 @@ def _with_rules(catalog: Catalog, path: Path, content: bytes) -> Catalog:
 
 
 def read_causes(path: Path) -> list[tuple[str | None, ...]]:
-    """Return the rows of a file as rows of cause_rules, or an empty list if there is no file.
+    """Return the rows of a file as rows of cause_rules, or [] if the file does not exist.
 
-    Raises CatalogError with file, line and what to do.
+    Raise CatalogError with the file, the line and the remedy.
     """
     return [_rule(path, index, line, fields) for index, (line, fields) in enumerate(_TABLE.rows(path))]
 
 
 def write_causes(path: Path, content: bytes) -> None:
-    """Write the content of a `causes.csv` that was read elsewhere. Write nothing if it is empty."""
+    """Write the content of a `causes.csv` that was read from another lake, unless it is empty."""
     if content:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)

@@ -1,8 +1,8 @@
-"""A user's own operator formulas: `op_formulas.csv` in the lake's folder, next to the shipped op_kinds and op_patterns.
+"""The user's operator formulas, from `op_formulas.csv` in the lake's folder. They extend op_kinds and op_patterns.
 
-It has the columns of these tables: `op` (a name) or `name_pattern` (a regular expression of DuckDB), `formula`, and
-optionally `family` and `owns_below`. The rows are part of the version of every table that reads formulas, so these are
-recomputed when the file changes.
+The file has the columns of these shipped tables: `op` (a name) or `name_pattern` (a regular expression of DuckDB),
+`formula`, and optionally `family` and `owns_below`. The rows are part of the version of every table that reads
+formulas. If the file changes, these tables are therefore recomputed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pipelines.models.catalog import Added, Catalog, load_catalog
 from pipelines.models.errors import CatalogError
 
 OP_FORMULAS = "op_formulas.csv"
-# Limited, because every command reads the file, and a million rows took 50 s.
+# The number of rows is limited, because every command reads the file, and a million rows took 50 s.
 _TABLE = UserTable(
     {"op": TEXT, "name_pattern": PATTERN, "formula": NEEDED, "family": TEXT, "owns_below": FLAG}, most=10_000
 )
@@ -31,7 +31,7 @@ Formula = tuple[str | None, ...]
 
 
 def catalog_of(path: Path) -> Catalog:
-    """Return the models with the formulas of the file. An unusable file raises only when a table needs formulas."""
+    """Return the models with the formulas of the file. An unusable file raises only if a table needs formulas."""
     content = content_of(path)
     return _with_content(path, content) if content or os.path.lexists(path) else load_catalog()
 
@@ -59,9 +59,9 @@ def _with_rows(formulas: tuple[Formula, ...]) -> Catalog:
 
 
 def read_formulas(path: Path) -> list[Formula]:
-    """Return the rows of a file of formulas with defaults filled in, or an empty list if there is no file.
+    """Return the rows of a file of formulas with defaults filled in, or [] if the file does not exist.
 
-    Raises CatalogError with file, line, column and what to do.
+    Raise CatalogError with the file, the line, the column and the remedy.
     """
     families = _families()
     first: dict[tuple[str, str], int] = {}
@@ -75,7 +75,7 @@ def read_formulas(path: Path) -> list[Formula]:
 
 
 def write_formulas(path: Path, formulas: Sequence[Formula]) -> None:
-    """Write formulas that were read elsewhere as `op_formulas.csv`. Write nothing if there are none."""
+    """Write formulas that were read from another lake as `op_formulas.csv`, unless there are none."""
     if formulas:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("w", newline="", encoding="utf-8") as file:
@@ -83,12 +83,12 @@ def write_formulas(path: Path, formulas: Sequence[Formula]) -> None:
 
 
 def _as_read(formula: Formula) -> tuple[str | None, ...]:
-    """Return a row as a user writes it: `owns_below` must be empty in a row with a pattern."""
+    """Return a row as a user writes it, with an empty `owns_below` if it has a pattern."""
     return formula if formula[0] else (*formula[:-1], None)
 
 
 def _named(path: Path, line: int, fields: Row) -> tuple[str, str]:
-    """Return the filled one of the columns `op` and `name_pattern`, and its value."""
+    """Return which of the columns `op` and `name_pattern` is filled, and its value."""
     op, pattern = fields["op"], fields["name_pattern"]
     if (op is None) == (pattern is None):
         raise CatalogError(
@@ -114,6 +114,6 @@ def _formula(path: Path, line: int, fields: Row, families: dict[str, str]) -> Fo
 
 
 def _families() -> dict[str, str]:
-    """Return the family of each formula's first shipped row. Every formula has one."""
+    """Return the family of each formula's first shipped row."""
     rows = [*rule_rows(_KINDS), *rule_rows(_PATTERNS)]
     return {row["formula"]: row["family"] for row in reversed(rows)}

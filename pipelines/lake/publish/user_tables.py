@@ -1,4 +1,4 @@
-"""CSV tables that users put into a lake's folder: validated against declared columns, or refused with file and line."""
+"""CSV tables that users put into a lake's folder. Each table is validated against its declared columns."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from pipelines.models.sqltext import quoted
 Row = dict[str, str | None]
 NEEDED = "needed"  # not empty in any row
 TEXT = "text"
-PATTERN = "pattern"  # a regular expression, as DuckDB has them
-FLAG = "flag"  # true or false, the latter where it is empty
+PATTERN = "pattern"  # a regular expression of DuckDB
+FLAG = "flag"  # true or false; empty means false
 
 
 class WrongTable(CatalogError):
-    """A table that cannot be used. The message names file and line."""
+    """A table that cannot be used. The message contains the file and the line."""
 
 
 @dataclass(frozen=True)
 class UserTable:
-    """A table's columns with the kind of each, and its limit of `most` rows, because every command reads it."""
+    """The columns of a user's table with their kinds, and its row limit `most`, because every command reads it."""
 
     columns: Mapping[str, str]
     most: int = 1_000_000
@@ -37,14 +37,14 @@ class UserTable:
         return [name for name, kind in self.columns.items() if kind == NEEDED]
 
     def rows(self, path: Path) -> list[tuple[int, Row]]:
-        """Return (line number, values by column) of each row, None where empty; no rows if there is no file.
+        """Return (line number, values by column) of each row, or [] if the file does not exist. Empty values are None.
 
         Columns that are not needed may be missing. Unknown columns are an error, because a misspelled column would
-        otherwise be silently ignored. Raises WrongTable.
+        otherwise be silently ignored. Raise WrongTable.
         """
         if not path.exists() and not path.is_symlink():
             return []
-        if content_of(path).count(b"\n") > 2 * self.most:  # refused before parsing
+        if content_of(path).count(b"\n") > 2 * self.most:  # refuse a long file before parsing it
             raise self._too_long(path)
         try:
             with path.open(newline="", encoding="utf-8-sig") as file:
@@ -81,7 +81,7 @@ def _checked(where: str, name: str, kind: str, value: str | None, table: UserTab
 def _check_pattern(where: str, name: str, pattern: str) -> None:
     """Raise WrongTable for a pattern that DuckDB cannot use, or that matches every name.
 
-    DuckDB's expressions (RE2) take time in proportion to the length of the name.
+    DuckDB's expressions (RE2) run in time proportional to the length of the name, so no pattern can be too slow.
     """
     try:
         with database.scratch() as con:

@@ -1,1 +1,1 @@
-"""The read side: committed files, damage, the valid rows of a table, and untrusted queries."""
+"""The read side of the lake: committed files, damage, the valid rows of a table, and untrusted queries."""

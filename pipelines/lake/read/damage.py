@@ -1,7 +1,7 @@
-"""Damaged files of a lake, found by names and sizes: cheap enough for every query.
+"""Damaged files of a lake, detected by names and sizes, which is cheap enough for every query.
 
-What copies the rows of whole files compares their checksums, too. All other checks that require reading the files are
-in `tracelake check` (pipelines/runs/check.py).
+Code that copies the rows of whole files also compares their checksums. All other checks that require reading the files
+are in `tracelake check` (pipelines/runs/check.py).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pipelines.lake.commit.manifest import Entry, describe, read, shown
 from pipelines.lake.names import Batch, table_file, table_of
 from pipelines.models.sqltext import parquet_rows
 
-_FEW = 20  # up to this many batches, files are checked one by one
+_FEW = 20  # maximum number of batches whose files are checked one by one
 HINT = (
     "`tracelake check` lists all damage and `tracelake check --repair` repairs it; --without-broken, or "
     "TRACELAKE_WITHOUT_BROKEN=1, answers without it"
@@ -41,7 +41,7 @@ class Broken:
 
 
 class BrokenFiles(TracelakeError):
-    """An answer that needs damaged files. The message names them and says what to do."""
+    """A failure of an answer that needs damaged files. The message names the files and the remedy."""
 
     def __init__(self, broken: Sequence[Broken]) -> None:
         super().__init__(damage_sentence(broken))
@@ -49,7 +49,7 @@ class BrokenFiles(TracelakeError):
 
 
 def damage_sentence(broken: Sequence[Broken]) -> str:
-    """Return a sentence that names up to three files and says what to do."""
+    """Return a sentence that names up to three files and the remedy."""
     more = f"; and {len(broken) - 3} more files" if len(broken) > 3 else ""
     return f"{'; '.join(str(file) for file in broken[:3])}{more}. {HINT}"
 
@@ -62,7 +62,7 @@ def find_broken(root: Path, tables: Set[str] | None, batches: Set[Batch] | None)
     entries = shown(root)
     if batches is not None:
         entries = {batch.batch_id: entries[batch.batch_id] for batch in batches if batch.batch_id in entries}
-    # For a few files, listing all files costs more than checking each one.
+    # For a few files, listing all files costs more than checking each file.
     few = batches is not None and tables is not None and len(batches) <= _FEW
     sizes = _sizes_in(root, tables, batches) if few and tables and batches else _listing(root, tables)
     return [file for entry in entries.values() for file in _of_batch(root, entry, tables, sizes)]
@@ -80,9 +80,9 @@ def _of_batch(root: Path, entry: Entry, tables: Set[str] | None, sizes: _Sizes) 
 
 
 def find_altered(root: Path, batches: Iterable[Batch], tables: Set[str] | None) -> list[Broken]:
-    """Return files of these batches and tables (None: all) without the bytes that were written. Reads them all.
+    """Return files of these batches and tables (None: all tables) whose bytes have changed. This reads all files.
 
-    Files without a recorded checksum, and missing ones, are not among them.
+    Files that are missing or have no recorded checksum are not returned.
     """
     manifests = [manifest for batch in batches if (manifest := read(root, batch))]
     return [
@@ -95,7 +95,7 @@ def find_altered(root: Path, batches: Iterable[Batch], tables: Set[str] | None) 
 
 
 def altered(path: Path, record: Record) -> Broken | None:
-    """Compare a file's checksum with its record, and return the damage. None if the file is as recorded, or missing."""
+    """Compare a file's checksum with its record, and return the damage, or None if the file matches or is missing."""
     try:
         digest = describe(path).digest
     except FileNotFoundError:
@@ -153,7 +153,7 @@ def unreadable(
 ) -> list[Broken]:
     """Return the files that DuckDB cannot read.
 
-    `query`: a SELECT that reads the necessary part of a file. By default the whole file is read.
+    `query`: a function that returns a SELECT over the necessary part of a file. By default, read the whole file.
     """
     broken = []
     for path in files:
@@ -166,7 +166,7 @@ def unreadable(
 
 
 def stays_damaged(states: Iterable[str], lake: object) -> str | None:
-    """Return how many batches upkeep left as they are because of damage, and the remedy. None if there are none."""
+    """Return a sentence on the batches that upkeep left unchanged because of damage, or None without such batches."""
     if not (n := sum(state == "damaged" for state in states)):
         return None
     batches = "1 batch has a damaged file and stays" if n == 1 else f"{n:,} batches have damaged files and stay"

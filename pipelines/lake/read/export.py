@@ -1,4 +1,4 @@
-"""Export of answers as CSV or Parquet in parts, so that any number of rows needs the memory of one part."""
+"""The export of answers as CSV or Parquet in parts, so that memory holds only one part of any number of rows."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pipelines.base.errors import WrongValue
 from pipelines.base.foreign_text import in_spreadsheet
 from pipelines.lake.read.sandbox import Answer
 
-_ROWS = 20_000  # per part and per Parquet row group; some 20 MB with the arguments of events
+_ROWS = 20_000  # rows per part and per Parquet row group; about 20 MB with the arguments of events
 
 
 def csv_parts(answer: Answer, for_spreadsheet: bool) -> Iterator[bytes]:
-    """Yield the rows as CSV with a header. `for_spreadsheet`: see in_spreadsheet.
+    """Yield the rows as CSV with a header. `for_spreadsheet`: whether to apply `in_spreadsheet`.
 
-    Raises ValueError for columns that `check_types` refuses.
+    Raise WrongValue for columns that `check_types` refuses.
     """
     import pyarrow.csv
 
@@ -35,7 +35,10 @@ def csv_parts(answer: Answer, for_spreadsheet: bool) -> Iterator[bytes]:
 
 
 def check_types(schema: pa.Schema, format: str) -> None:
-    """Raise WrongValue if a column's type does not fit into "CSV" (lists, structs, intervals) or "Parquet" (intervals)."""
+    """Raise WrongValue if a column's type is not possible in `format` ("CSV" or "Parquet").
+
+    CSV has no lists, structs or intervals. Parquet has no intervals.
+    """
     import pyarrow.csv
     import pyarrow.parquet
 
@@ -54,7 +57,7 @@ def check_types(schema: pa.Schema, format: str) -> None:
 
 
 def parquet_parts(answer: Answer) -> Iterator[bytes]:
-    """Yield the rows as the bytes of a Parquet file. Raises ValueError for columns that `check_types` refuses."""
+    """Yield the rows as the bytes of a Parquet file. Raise WrongValue for columns that `check_types` refuses."""
     import pyarrow.parquet
 
     reader, sink = answer.arrow_parts(_ROWS), _Sink()
@@ -78,7 +81,7 @@ def texts_as(written: Callable[[Any], Any], table: pa.Table) -> pa.Table:
 
 
 def _or_none(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a reader, or one empty batch if there is none, so that the header is written."""
+    """Yield the batches of a reader, or one empty batch if it has no batches, so that the header is written."""
     batch = None
     for batch in reader:
         yield batch
@@ -87,7 +90,7 @@ def _or_none(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
 
 
 class _Sink(io.RawIOBase):
-    """A write-only file whose bytes are removed as they are read."""
+    """A write-only file in memory, from which `taken` removes the bytes that it returns."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Rejected files that the store already records, so that a broken file gets one row of `rejects`, not one per attempt."""
+"""Rejected files that the store already records, so that `rejects` has one row per broken file, not per attempt."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from pipelines.models.sqltext import quoted
 def known_rejects(own: str, rejects: str, traces: str) -> str:
     """Return the SELECT of path and reason of the new rejects that a store already records.
 
-    `own`: the SELECT of path, reason and seen_at of the new rejects. `rejects`, `traces`: SELECTs of the store's rows, or "".
-    If the file was ingested between two failed attempts, the second failure is new, even if the reason is the same.
+    `own`: the SELECT of path, reason and seen_at of the new rejects. `rejects`, `traces`: SELECTs of the store's rows,
+    "" without rows. If the file was ingested between two failed attempts, the second failure is new, even if the reason
+    is the same.
     """
     if not rejects:
         return f"SELECT path, reason FROM ({own}) WHERE false"

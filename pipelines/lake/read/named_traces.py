@@ -1,8 +1,8 @@
-"""The traces that a query names, because the files of their batches are all that it needs.
+"""The traces that a query names, which limit the files that the query needs.
 
-DuckDB prunes the files of other batches if a query has `trace_id = '…'`. For `trace_id = (SELECT …)` it learns the id
+DuckDB prunes the files of other batches if a query has `trace_id = '…'`. For `trace_id = (SELECT …)`, it learns the id
 only after opening a file of every batch, so the ids are looked up first and put into the query. Only conditions that
-hold for every row are understood. Any other query is left unchanged.
+apply to every row are recognized. Any other query stays unchanged.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from pipelines.lake.read.query_tree import nodes, text_of, tree_of
 from pipelines.models.sqltext import quoted
 
 _MOST = 200
-"""Traces. A query of more of them reads so many files that pruning the others is not worth a long condition."""
+"""Maximum number of traces. With more traces, pruning the remaining files is not worth a long condition."""
 _Tree = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class NamedTraces:
-    """The traces that a query needs, and the query with their ids in place of the SELECT that found them.
+    """The traces that a query needs, and the query with their ids in place of the SELECT that returned them.
 
-    `tables`: the tables, each named once in the query, of which it needs only rows of the traces `ids`. `others`:
-    tables of which it may need all rows.
+    `tables`: the tables from which the query needs only rows of the traces `ids`. The query names each of them once.
+    `others`: the tables from which it may need all rows.
     """
 
     tables: frozenset[str]
@@ -38,7 +38,7 @@ class NamedTraces:
 
 @dataclass(frozen=True)
 class Condition:
-    """A query's condition on trace ids: the ids, or a `select` of them, which must return exactly one if `is_single`."""
+    """A query's condition on trace ids, as ids or as a `select` that returns them (exactly one id if `is_single`)."""
 
     query: str
     tables: frozenset[str]
@@ -50,10 +50,10 @@ class Condition:
     """Index of the condition among the conjuncts of WHERE."""
 
     def known(self, con: duckdb.DuckDBPyConnection) -> NamedTraces | None:
-        """Return the traces, looked up if necessary, or None if they cannot be determined or are more than 200."""
+        """Return the traces, or None if they cannot be determined or are more than _MOST. Run `select` if necessary."""
         if self.ids:
             return NamedTraces(self.tables, self.others, self.ids, self.query)
-        try:  # run on its own, so a SELECT that refers to the outer query fails here
+        try:  # run separately, so a SELECT that refers to the outer query fails here
             relation = con.sql(self.select)
             rows = relation.limit(_MOST + 1).fetchall() if relation and relation.types == ["VARCHAR"] else []
         except duckdb.Error:
@@ -66,9 +66,9 @@ class Condition:
 
 
 def condition_in(con: duckdb.DuckDBPyConnection, query: str, key: str = "trace_id") -> Condition | None:
-    """Return the condition on ids in a SELECT, from its syntax tree, or None if it is not understood.
+    """Return the condition on ids in a SELECT's syntax tree, or None without a recognized condition.
 
-    `con`: any connection; it only parses the query. `key`: trace_id, or capture_id for a condition on ids of captures.
+    `con`: any connection, which only parses the query. `key`: trace_id, or capture_id for a condition on capture ids.
     """
     try:
         tree = tree_of(con, query)
@@ -89,14 +89,14 @@ def condition_in(con: duckdb.DuckDBPyConnection, query: str, key: str = "trace_i
                 is_single = condition["type"] == "COMPARE_EQUAL"
                 return Condition(query, tables, others, select=text, is_single=is_single, place=index)
         return None
-    except (KeyError, IndexError, TypeError, RecursionError, duckdb.Error):  # too deep, or a tree of another form
+    except (KeyError, IndexError, TypeError, RecursionError, duckdb.Error):  # the tree is too deep or has another form
         return None
 
 
 def _with_ids(con: duckdb.DuckDBPyConnection, condition: Condition, ids: Sequence[str]) -> str | None:
     """Return the query with ids in place of the SELECT, or None if that fails.
 
-    It also fails if the text that DuckDB makes of the new tree does not parse to the same tree.
+    It also fails if DuckDB's text of the new tree does not parse into the same tree.
     """
     listed = ", ".join(map(quoted, ids))
     try:
@@ -129,9 +129,9 @@ def _without_places(tree: Any) -> Any:
 
 
 def _is_beyond(node: _Tree) -> bool:
-    """Return whether a node rules out pruning: a qualified table, a CTE (names may not be lake tables), or a SAMPLE.
+    """Return whether a node, such as a qualified table, a CTE or a SAMPLE, rules out pruning.
 
-    A sample is drawn before conditions apply.
+    With a CTE, names may not be tables of the lake. A sample is drawn before conditions apply.
     """
     if node.get("type") == "BASE_TABLE" and (node.get("schema_name") or node.get("catalog_name")):
         return True
@@ -139,7 +139,7 @@ def _is_beyond(node: _Tree) -> bool:
 
 
 def _joined(table: _Tree, key: str) -> dict[str, str]:
-    """Return the tables of a FROM in which `key` is the same for all, by alias; empty if it may differ."""
+    """Return the tables of a FROM by alias if all have the same `key` in a row. Return {} if `key` may differ."""
     if table["type"] == "BASE_TABLE":
         name = table["table_name"].lower()
         return {} if table.get("column_name_alias") else {(table.get("alias") or name).lower(): name}

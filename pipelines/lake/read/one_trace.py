@@ -1,6 +1,6 @@
-"""One trace of a lake in a connection: its ingested tables, and those of its computed tables that are up to date.
+"""One trace of a lake in a connection, with its ingested tables and its up-to-date computed tables.
 
-Only the files of its batch are read, however many batches the lake has.
+Only the files of its batch are read, so the number of batches in the lake does not matter.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from pipelines.lake.lake import Lake
 
 STORED = "memory.stored"
-"""The schema of a trace's stored tables. A table that is requested with other switches is computed separately."""
+"""The schema of a trace's stored tables. If a table is requested with other switches, it is computed separately."""
 DIGEST_ONLY = "only a digest of this trace is kept: its events are gone (retention --keep digest)"
 _SHOWN = 10
 INGESTED = (MARK, "events", "findings")
 
 
 class OnlyDigest(TracelakeError):
-    """An answer that needs the events of a trace of which only a digest is kept."""
+    """A failure of an answer that needs the events of a trace with only a digest."""
 
     hint = "`why`, `compare` and SQL over the tables of a digest answer from it; for anything else forget the trace, and ingest its file again."
 
 
 class NoSuchTrace(TracelakeError, LookupError):
-    """A name that matches no trace, or several (`has_several`). `hint` lists candidates."""
+    """A name that matches no trace, or several traces (`has_several`). `hint` lists candidates."""
 
     def __init__(self, message: str, hint: str = "", *, has_several: bool = False) -> None:
         super().__init__(message, hint)
@@ -41,7 +41,7 @@ class NoSuchTrace(TracelakeError, LookupError):
 
 
 def find_trace(lake: Lake, beginning: str) -> tuple[str, Batch]:
-    """Return the id and the batch of the trace with this id prefix or file name. Raises NoSuchTrace."""
+    """Return the id and the batch of the trace with this id prefix or file name. Raise NoSuchTrace."""
     traces = lake.known_traces()
     matching = sorted(trace for trace in traces if trace.startswith(beginning))
     problem = f"is a prefix of {len(matching)} trace ids"
@@ -76,9 +76,9 @@ def _files(lake: Lake) -> dict[str, str]:
 def show_trace(con: duckdb.DuckDBPyConnection, lake: Lake, trace_id: str, batch: Batch, tables: Iterable[str]) -> None:
     """Create views of one trace in `con`: `traces`, `events`, `findings`, and up-to-date `tables` in schema `stored`.
 
-    A table is up to date if its file is undamaged and was computed by the current version of its model, which did not
-    fail on this trace, or if it is of a digest. Of a digest, `events` raises a duckdb.Error with DIGEST_ONLY as soon as it
-    is read. Raises BrokenFiles for damaged ingested tables.
+    A table is up to date if its file is undamaged, and the current version of its model computed it without failing on
+    this trace. Tables of a digest are always up to date. If the trace has only a digest, reading `events` raises a
+    duckdb.Error with DIGEST_ONLY. Raise BrokenFiles for damaged ingested tables.
     """
     from pipelines.lake.read.damage import BrokenFiles
 
@@ -96,7 +96,7 @@ def show_trace(con: duckdb.DuckDBPyConnection, lake: Lake, trace_id: str, batch:
 
 
 def refuse_digest(con: duckdb.DuckDBPyConnection, capture_id: str) -> None:
-    """Raise OnlyDigest for a capture of which only a digest is kept, from the tables of a lake in `con`."""
+    """Raise OnlyDigest if only a digest of the capture remains, according to the tables of a lake in `con`."""
     query = (
         f"SELECT 1 FROM findings JOIN capture_ranks USING (trace_id) WHERE check_name = {quoted(REDUCED)} "
         f"AND capture_id = {quoted(capture_id)} LIMIT 1"
@@ -108,7 +108,7 @@ def refuse_digest(con: duckdb.DuckDBPyConnection, capture_id: str) -> None:
 
 
 def stored_windows(con: duckdb.DuckDBPyConnection, trace_id: str) -> list[str]:
-    """Return the windows of a trace of which only a digest is kept: `full`, then its steps in order; else an empty list."""
+    """Return the windows of a trace with only a digest (`full`, then its steps in order), or [] for other traces."""
     reduced = f"SELECT trace_id FROM findings WHERE check_name = {quoted(REDUCED)} AND trace_id = {quoted(trace_id)}"
     if "window_gpu_time" not in stored_tables(con):
         return []
@@ -117,13 +117,13 @@ def stored_windows(con: duckdb.DuckDBPyConnection, trace_id: str) -> list[str]:
 
 
 def stored_tables(con: duckdb.DuckDBPyConnection, schema: str = "stored") -> frozenset[str]:
-    """Return the names of the views in a schema, by default of those that `show_trace` created."""
+    """Return the names of the views in a schema, by default the views that `show_trace` created."""
     query = f"SELECT view_name FROM duckdb_views() WHERE schema_name = {quoted(schema)}"
     return frozenset(name for (name,) in con.execute(query).fetchall())
 
 
 def _refusal(lake: Lake, table: str) -> str:
-    """Return the SELECT with a table's columns that raises an error when it is read."""
+    """Return a SELECT with a table's columns that raises an error when it is read."""
     from pipelines.lake.publish.contents import column_types
     from pipelines.lake.publish.empty_file import refusal
 

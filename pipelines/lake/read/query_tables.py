@@ -1,4 +1,4 @@
-"""The tables of the lake that a query reads, derived from its text. Nothing is run."""
+"""The tables of the lake that a query reads, derived from its text without running it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from pipelines.models.catalog import load_catalog
 
 
 def tables_read(query: str, con: Any = None) -> list[str]:
-    """Return the tables that a query reads, directly or through views, and that may be outdated, damaged or not kept.
+    """Return the tables that a query reads, directly or through views, if they may be outdated, damaged or missing.
 
-    Empty if the query cannot be parsed. `con`: a connection to parse it with; otherwise one is opened.
+    Return [] if the query cannot be parsed. `con`: a connection that parses the query. If it is None, open a
+    connection.
     """
     catalog = load_catalog()
     names = tables_named(query, con)
     known = (name for name in names if name in catalog.models)
     read = {*catalog.closure(known, through=lambda model: model.kind == "view")}
-    if MARK in names and "capture_id" in query.lower():  # the column is derived from these tables
+    if MARK in names and "capture_id" in query.lower():  # capture_id is derived from these tables
         read.update(MEMBERSHIP_TABLES)
     listed = (EVENTS, *catalog.materialized, *catalog.of_captures, PRICE_TABLE)
     return [name for name in listed if name in names | read]
@@ -30,7 +31,7 @@ def tables_read(query: str, con: Any = None) -> list[str]:
 def tables_named(query: str, con: Any) -> set[str]:
     """Return the names after FROM and JOIN, in lower case.
 
-    Empty if the query cannot be parsed: DuckDB reports the error when it runs the query.
+    Return an empty set if the query cannot be parsed, because DuckDB reports the error when it runs the query.
     """
     if con is None:
         with connect_parser() as parser:
@@ -40,7 +41,7 @@ def tables_named(query: str, con: Any) -> set[str]:
 
 
 def _named_in_others(query: str) -> set[str]:
-    """Return `tables_named` for a query whose tree DuckDB does not show, such as PIVOT."""
+    """Return `tables_named` for a query without a DuckDB syntax tree, such as PIVOT."""
     from sqlglot import exp, parse_one
     from sqlglot.errors import SqlglotError
 

@@ -1,4 +1,4 @@
-"""Syntax trees of queries, parsed by DuckDB. Nothing is run."""
+"""Syntax trees of queries, which DuckDB parses without running them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipelines.models.sqltext import quoted
 
 @dataclass(frozen=True)
 class Named:
-    """The names after FROM and JOIN, in lower case: tables, and functions that return tables."""
+    """The names after FROM and JOIN in lower case, split into tables and table functions."""
 
     tables: frozenset[str]
     functions: frozenset[str]
@@ -23,7 +23,7 @@ class Named:
 def tree_of(con: duckdb.DuckDBPyConnection, query: str) -> dict[str, Any]:
     """Return DuckDB's syntax tree of SELECTs, or {} for other statements, PIVOT, and invalid SQL.
 
-    `con`: any connection; it only parses the query. Raises RecursionError for a query that is nested too deeply for
+    `con`: any connection, which only parses the query. Raise RecursionError for a query that is nested too deeply for
     Python.
     """
     tree = json.loads(con.execute(f"SELECT json_serialize_sql({quoted(query)})").fetchall()[0][0])
@@ -31,7 +31,7 @@ def tree_of(con: duckdb.DuckDBPyConnection, query: str) -> dict[str, Any]:
 
 
 def text_of(con: duckdb.DuckDBPyConnection, tree: dict[str, Any]) -> str:
-    """Return the SQL text of a tree. Raises duckdb.Error for an invalid tree."""
+    """Return the SQL text of a tree. Raise duckdb.Error for an invalid tree."""
     return con.execute(f"SELECT json_deserialize_sql({quoted(json.dumps(tree))})").fetchall()[0][0]
 
 

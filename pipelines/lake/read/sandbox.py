@@ -1,8 +1,8 @@
-"""The analysts' file for untrusted queries: one read-only query at a time, only the lake's tables, within limits.
+"""The sandbox for untrusted queries: one query at a time that only reads the lake's tables, within limits.
 
-DuckDB itself enforces this: its file access ends at the folders of the tables, and its configuration is locked. Some
-statements that DuckDB still allows are no reads of tables (writing next to the tables, naming files). They are rejected
-before they run. docs/sql.md documents the rules.
+DuckDB itself enforces most rules. It can access files only in the folders of the tables, and its configuration is
+locked. DuckDB still allows some statements that do more than read tables, such as writing into the tables' folders or
+naming files. These statements are rejected before they run. docs/sql.md documents the rules.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 HINT = "--allow-files lets a query read and write files and change settings."
-# Table functions that read only their arguments and the catalog. `query` is not one, because it runs its argument.
+# Table functions that read only their arguments and the catalog. `query` is excluded, because it runs its argument.
 _HARMLESS = frozenset(
     [
         "range",
@@ -71,7 +71,7 @@ _HARMLESS = frozenset(
         "duckdb_views",
     ]
 )
-# Prefix of the error text for an interrupt or lack of memory, in every phase of a query.
+# The prefix of the error text for an interrupt or lack of memory, in any phase of a query.
 _KIND = re.compile(
     r"(?:Invalid Input Error: Attempting to execute an unsuccessful or closed pending query result\nError: )?"
     r"(INTERRUPT|Out of Memory) Error: "
@@ -82,7 +82,7 @@ CLOSED: dict[str, Any] = {
     "autoload_known_extensions": "false",
     "allow_community_extensions": "false",
     "allow_persistent_secrets": "false",
-    "python_enable_replacements": "false",  # else FROM name reads a variable of this program
+    "python_enable_replacements": "false",  # otherwise, FROM name reads a variable of this program
 }
 
 
@@ -91,11 +91,11 @@ Connect = Callable[[Mapping[str, str]], duckdb.DuckDBPyConnection]
 
 
 class QueryRefused(TracelakeError, ValueError):
-    """A query that does more than read the lake's tables. The message says what."""
+    """A query that does more than read the lake's tables. The message contains the reason."""
 
 
 class LimitReached(TracelakeError, RuntimeError):
-    """A query that was stopped because it exceeded a limit. The message says which limit, and how to raise it."""
+    """A query that was stopped because it exceeded a limit. The message names the limit and how to raise it."""
 
 
 class QueryStopped(TracelakeError, RuntimeError):
@@ -104,16 +104,16 @@ class QueryStopped(TracelakeError, RuntimeError):
 
 @dataclass(frozen=True)
 class Limits:
-    """Resource limits of one query; 0 or "" means no limit."""
+    """The resource limits of one query. 0 or "" means no limit."""
 
     seconds: float = 600.0
     rows: int = 0
-    memory: str = ""  # in DuckDB's notation, "4GB"; its own default is 80 % of the machine's memory
-    spill: str = "10GB"  # on disk, when memory does not suffice
+    memory: str = ""  # in DuckDB's notation, such as "4GB"; DuckDB's default is 80 % of the machine's memory
+    spill: str = "10GB"  # maximum disk space for data that does not fit into memory
 
 
 class Answer:
-    """The rows of a query while its connection is open. Raises LimitReached if there are more rows than the limit."""
+    """The rows of a query, readable while its connection is open. More rows than the limit raise LimitReached."""
 
     def __init__(self, relation: duckdb.DuckDBPyRelation, limit: int) -> None:
         self._relation, self._limit = relation, limit
@@ -122,7 +122,7 @@ class Answer:
         self.types: list[str] = [str(kind) for kind in relation.types]
 
     def rows(self, first: int = 0) -> list[tuple[Any, ...]]:
-        """Return all rows, or only the `first` ones if that is not 0. The limit applies to all rows."""
+        """Return all rows, or the first `first` rows unless it is 0. The limit applies to all rows."""
         if first and not self._limit:
             return self._next(first)
         rows = self._next(self._limit + 1) if self._limit else self._relation.fetchall()
@@ -138,7 +138,7 @@ class Answer:
     def parts(self, rows: int) -> Iterator[list[tuple[Any, ...]]]:
         """Yield the rows in lists of at most `rows`.
 
-        The limit does not apply, because the caller stops when it has enough.
+        The limit does not apply, because the caller stops when it has enough rows.
         """
         while part := self._next(rows):
             yield part
@@ -166,8 +166,8 @@ class Answer:
 class LockedLake:
     """A private connection to a lake's analyst.duckdb, which is published first if necessary. Close it, or use `with`.
 
-    `tables`: model tables that were brought up to date and must be shown in that state. `allow_files` lifts the locks
-    but not the limits: the file is opened read-only, and the query may do anything else.
+    `tables`: model tables that were brought up to date and must be shown in that state. `allow_files` removes the locks
+    but not the limits. The file is still opened read-only, but the query may do anything else.
     """
 
     def __init__(
@@ -180,7 +180,8 @@ class LockedLake:
     ) -> None:
         """Open the connection. `lake` may be a function of settings that returns it, locked unless `allow_files`.
 
-        Raises ValueError for sizes in `limits` that DuckDB cannot parse, duckdb.IOException if it is not a DuckDB file.
+        Raise ValueError for sizes in `limits` that DuckDB cannot parse. Raise duckdb.IOException if the file is not a
+        DuckDB file.
         """
         self.limits, self.allow_files = limits or Limits(), allow_files
         self._stopped, self._wake = False, threading.Event()
@@ -198,10 +199,10 @@ class LockedLake:
 
     @contextmanager
     def asked(self, query: str) -> Iterator[Answer | None]:
-        """Yield the answer to a query, to be read inside the block.
+        """Yield the answer to a query. Read it inside the block.
 
-        Yields None for a statement without rows (with allow_files). Raises QueryRefused, LimitReached, QueryStopped,
-        and duckdb.Error for errors in the query.
+        Yield None for a statement without rows (with allow_files). Raise QueryRefused, LimitReached, QueryStopped, or
+        duckdb.Error for errors in the query.
         """
         if not self.allow_files:
             refuse_but_reading(query, self.con)
@@ -213,7 +214,7 @@ class LockedLake:
         def watch() -> None:
             if not wake.wait(self.limits.seconds or None):
                 late.set()
-            while not done.wait(0.1):  # repeated: the query may just have been between two of its steps
+            while not done.wait(0.1):  # repeat, because an interrupt between two steps of the query has no effect
                 self.con.interrupt()
 
         watcher = threading.Thread(target=watch, daemon=True)
@@ -229,17 +230,17 @@ class LockedLake:
         finally:
             done.set()
             wake.set()
-            watcher.join()  # its last interrupt would stop the next query
+            watcher.join()  # otherwise its last interrupt could stop the next query
 
     def stop(self) -> None:
-        """Stop the running query, from any thread, and every later one: `asked` raises QueryStopped."""
+        """Stop the running query and all later queries, from any thread. `asked` then raises QueryStopped."""
         self._stopped = True
         self._wake.set()
 
     def _translated(self, error: Exception, is_late: bool) -> BaseException | None:
-        """Return the error to raise in place of DuckDB's, or None to raise the original.
+        """Return the error to raise in place of DuckDB's error, or None to raise the original error.
 
-        While rows are read in parts, the exception's type does not show the kind of error. The text does.
+        While rows are read in parts, the exception's type does not identify the kind of error, but its text does.
         """
         text = str(error)
         kind = _KIND.match(text)
@@ -290,9 +291,9 @@ def connect(
 
 
 def lock(con: duckdb.DuckDBPyConnection, root: str | Path | None = None) -> None:
-    """Allow only files of the lake's tables (none without a lake), and no changes of settings, from now on.
+    """Allow only files of the lake's tables (no files without a lake), and no changes of settings, from now on.
 
-    DuckDB still allows writing in the tables' folders. LockedLake refuses that.
+    DuckDB still allows writing into the tables' folders. LockedLake refuses such queries.
     """
     if root is not None:
         con.execute(f"SET allowed_directories = {file_list(_table_folders(Path(root).absolute()))}")
@@ -301,12 +302,12 @@ def lock(con: duckdb.DuckDBPyConnection, root: str | Path | None = None) -> None
 
 
 def connect_parser() -> duckdb.DuckDBPyConnection:
-    """Return a locked connection without a lake, to parse queries with. Locked, because parsing IMPORT reads a file.
+    """Return a connection without a lake for parsing queries. It is locked, because parsing IMPORT reads a file.
 
-    All connections of a process share one database, because opening one takes longer than parsing.
+    All connections of a process share one database, because opening a database takes longer than parsing.
     """
-    process = os.getpid()  # by process, because a fork lacks the threads of its parent's database
-    with suppress(KeyError, duckdb.Error):  # none yet, or an error inside DuckDB made it unusable
+    process = os.getpid()  # by process, because a forked process does not have the threads of its parent's database
+    with suppress(KeyError, duckdb.Error):  # no database yet, or an error inside DuckDB made it unusable
         con = _parsers[process].cursor()
         con.execute("SELECT 1")
         return con
@@ -316,9 +317,9 @@ def connect_parser() -> duckdb.DuckDBPyConnection:
 
 
 def refuse_but_reading(query: str, con: duckdb.DuckDBPyConnection) -> None:
-    """Raise QueryRefused for anything but exactly one statement that reads tables.
+    """Raise QueryRefused unless the query is exactly one statement that reads tables.
 
-    Raise duckdb.ParserException for invalid SQL. `con`: a locked connection to parse with.
+    Raise duckdb.ParserException for invalid SQL. `con`: a locked connection for parsing.
     """
     try:
         statements = _statements(con, query)
@@ -349,8 +350,8 @@ def refuse_but_reading(query: str, con: duckdb.DuckDBPyConnection) -> None:
 def _table_functions(con: duckdb.DuckDBPyConnection, query: str, words: list[str]) -> set[str]:
     """Return the table functions that a query calls.
 
-    Listing all functions takes longer than most queries, so that is done only for a query that calls a function in
-    FROM, or whose tree DuckDB does not show.
+    Listing all functions takes longer than most queries. Do it only for a query that calls a function in FROM, or for
+    which DuckDB has no syntax tree.
     """
     named = named_in(con, query)
     called = [quoted(name) for name, after in pairwise(words) if after == "("]
@@ -364,7 +365,7 @@ def _table_functions(con: duckdb.DuckDBPyConnection, query: str, words: list[str
 
 
 def _table_folders(root: Path) -> list[Path]:
-    """Return the folders whose files may be read, as paths and resolved: DuckDB resolves links before it compares."""
+    """Return the folders whose files may be read, also resolved, because DuckDB resolves links before it compares."""
     catalog = load_catalog()
     stored = [name for name in catalog.public if catalog.models[name].kind not in ("view", "rules")]
     resolved = root.resolve()
@@ -375,9 +376,9 @@ def _table_folders(root: Path) -> list[Path]:
 
 
 def _statements(con: duckdb.DuckDBPyConnection, query: str) -> list[str]:
-    """Return the kinds of the statements, without those that DuckDB adds itself.
+    """Return the kinds of the statements, without statements that DuckDB adds itself.
 
-    A PIVOT, for example, creates the type of its columns.
+    For example, DuckDB adds a statement to a PIVOT that creates the type of its columns.
     """
     statements = con.extract_statements(query)
     return [s.type.name for s in statements if s.query or s.type.name != "CREATE"]
@@ -391,7 +392,7 @@ def _tokens(query: str) -> list[tuple[int, str]]:
     ends = [start for start, _ in tokens[1:]] + [len(text)]
     words = []
     for (start, _), end in zip(tokens, ends, strict=True):
-        # The text up to the next token also has whitespace and comments.
+        # The text up to the next token may also contain whitespace and comments.
         if word := _WORD.match(text[start:end].decode("utf-8", "replace")):
             words.append((start, word[0].strip('"').replace('""', '"').lower()))
     return words

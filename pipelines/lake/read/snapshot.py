@@ -1,6 +1,7 @@
-"""The committed state of a lake, from its catalog: no folder is listed and no table's file is opened.
+"""The committed state of a lake, read from its catalog without listing folders or opening tables' files.
 
-A batch has a stamp, which changes when its visible content changes. It contains the serial of the commit that did that.
+A batch has a stamp, which changes when its visible content changes. The stamp contains the serial of the commit that
+last changed the batch.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from pipelines.lake.names import KEYS, REJECTS, table_file
 class Now:
     """The committed state of a lake.
 
-    `digest`: changes with each commit. `marks`: for each marker table and `rejects`, the file by batch. `stamps`: by
-    batch. `loose`: batches that a writer is working on.
+    `digest`: a text that changes with each commit. `marks`: for each marker table and `rejects`, the file by batch.
+    `stamps`: the stamp by batch. `loose`: batches that a writer is working on.
     """
 
     root: Path
@@ -37,7 +38,7 @@ _memory: dict[Path, Now] = {}
 
 
 def look(root: Path) -> Now:
-    """Return the committed state: the same object as before if nothing was committed since. Raises OSError."""
+    """Return the committed state, which is the same object until the next commit. Raise OSError."""
     all_of_it, before = seen(root), _memory.get(root)
     visible = all_of_it.shown
     if before and before.entries is visible and not before.loose:

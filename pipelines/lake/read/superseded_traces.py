@@ -1,4 +1,4 @@
-"""Traces that a better trace replaces in every table, and the reasons for `rejects` that say so."""
+"""Traces that a better trace replaces in every table, and the corresponding reasons for `rejects`."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ def superseded_by_batch(con: duckdb.DuckDBPyConnection, lake: Lake, own: str, ba
             stored = marks.traces() if marks else file_rows(files) if files else ""
             return superseded_reasons(con, own, stored, batch_id)
     except duckdb.Error:
-        # The rows only report what the views do, so an unreadable commit marker must not stop ingestion.
+        # These rows only report what the views do, so an unreadable commit marker must not stop ingestion.
         return []
 
 
 def superseded_reasons(con: duckdb.DuckDBPyConnection, own: str, stored: str, batch_id: str) -> list[tuple[str, str]]:
-    """Return path and reason for each incomplete trace that a better trace now replaces, if one of the two is of the batch.
+    """Return path and reason for each incomplete trace that a better trace now supersedes.
 
-    `own`, `stored`: SELECTs of the batch's traces, and of those that are there already, or "".
+    At least one of the two traces is in the batch. `own`: a SELECT of the batch's traces. `stored`: a SELECT of the
+    stored traces, or "".
     """
     # Only traces of the same folder supersede each other.
     same_folder = f"WHERE {FOLDER} IN (SELECT DISTINCT {FOLDER} FROM ({own}))"

@@ -1,4 +1,7 @@
-"""The marker rows of all batches, from the analysts' file and the files committed since, without opening every file."""
+"""The marker rows of all batches, from the analysts' file and from marker files committed since.
+
+So not every marker file must be opened.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +28,14 @@ _SHOWN = "_shown"
 
 @dataclass(frozen=True)
 class Marks:
-    """SELECTs over a connection, valid while it has the analysts' file attached."""
+    """SELECTs of marker rows, valid while the connection has the analysts' file attached."""
 
     now: Now
     stay: str  # a condition that selects rows of unchanged batches
     added: frozenset[str]
 
     def traces(self) -> str:
-        """Return the SELECT of every committed trace, including superseded ones."""
+        """Return the SELECT of every committed trace, including superseded traces."""
         columns = f"SELECT {_TRACE} FROM"
         published = (
             f"{columns} {_SHOWN}.traces WHERE {self.stay} UNION ALL {columns} {_SHOWN}.{HIDDEN} WHERE {self.stay}"
@@ -60,7 +63,7 @@ class Marks:
 def recent_marks(con: duckdb.DuckDBPyConnection, lake: Lake) -> Iterator[Marks | None]:
     """Attach the analysts' file to `con` and yield its marks, or None if all files must be read.
 
-    That is the case if the file was never published, is damaged, or captures changed since.
+    All files must be read if the analysts' file was never published or is damaged, or if captures have changed since.
     """
     record = valid_record(lake)
     if record is None:
@@ -95,5 +98,5 @@ def read_marks(con: duckdb.DuckDBPyConnection, lake: Lake, query: Callable[[Mark
             return None
         try:
             return con.execute(query(marks)).fetchall()
-        except duckdb.Error:  # the caller then reads all files and finds the damaged one
+        except duckdb.Error:  # the caller then reads all files and reports the damaged file
             return None

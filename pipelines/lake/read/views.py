@@ -1,4 +1,4 @@
-"""The SELECT of a table's valid rows over the files of the lake: committed, the newest state, not superseded."""
+"""The SELECT of a table's valid rows in the lake's files: committed, of the newest state and not superseded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pipelines.models.sqltext import file_list, parquet_rows, quoted
 def committed_rows(table: str, files: Iterable[Path], mark_rows: str | None = None) -> str:
     """Return the SELECT of a table's committed rows. It reads the marker table, such as `traces`, which must exist.
 
-    `mark_rows`: a SELECT to read instead of the marker table. For `traces` the result is the raw rows: see trace_rows.
+    `mark_rows`: a SELECT to read instead of the marker table. For `traces`, the result is the raw rows (see
+    trace_rows).
     """
     return valid_rows(table, file_rows(files), mark_rows)
 
@@ -20,20 +21,20 @@ def committed_rows(table: str, files: Iterable[Path], mark_rows: str | None = No
 def file_rows(files: Iterable[Path]) -> str:
     """Return the SELECT of all rows in files of a table.
 
-    A column that the model gained after the file was written reads as NULL until the file is recomputed.
+    If the model gained a column after the file was written, the column is NULL until the file is recomputed.
     """
     return files_rows(file_list(files))
 
 
 def files_rows(files: str) -> str:
-    """Return `file_rows` for a list of files that is an SQL expression."""
+    """Return `file_rows` for a list of files in the form of an SQL expression."""
     return f"SELECT * FROM {parquet_rows(files, 'union_by_name = true')}"
 
 
 def valid_rows(table: str, rows: str, mark_rows: str | None = None) -> str:
-    """Return the SELECT of those of these rows that are committed and of the newest state."""
+    """Return the SELECT of the committed rows of the newest state among `rows`."""
     mark = mark_of(table)
-    if table == CAPTURE_MARK:  # a recomputed capture has several rows, of which the newest batch's count
+    if table == CAPTURE_MARK:  # a recomputed capture has several rows, and the newest batch's rows count
         newest = "QUALIFY row_number() OVER (PARTITION BY capture_id ORDER BY batch_id DESC) = 1"
         return f"SELECT * FROM ({rows} {newest}) WHERE NOT is_gone"
     if table in GROWING:  # a source that was still growing may have been ingested several times
@@ -43,17 +44,17 @@ def valid_rows(table: str, rows: str, mark_rows: str | None = None) -> str:
     return f"{rows} SEMI JOIN {mark_rows or mark} AS mark USING ({KEYS[mark]}, batch_id)"
 
 
-MEMBERSHIP_TABLES = (CAPTURE_MARK, CAPTURE_RANKS)  # the tables that determine which capture a trace is in
+MEMBERSHIP_TABLES = (CAPTURE_MARK, CAPTURE_RANKS)  # the tables that determine the capture of a trace
 _NO_ROWS = "SELECT NULL::VARCHAR AS capture_id, NULL::VARCHAR AS trace_id, NULL::VARCHAR AS batch_id WHERE false"
 FOLDER = "regexp_extract(path, '^(.*)/', 1)"  # the folder of a trace's file
 
 
 def trace_rows(files: Mapping[str, list[Path]]) -> str:
-    """Return the SELECT of the committed traces with their captures. `files`: those of `traces` and MEMBERSHIP_TABLES.
+    """Return the SELECT of the committed traces with their captures, without superseded traces.
 
-    The capture is known once tables of captures were computed with the trace. Before that it is the group's id, unless
-    a capture already has that id (the group's first capture will get it). Otherwise it is NULL. Superseded traces are
-    left out.
+    `files`: the files of `traces` and MEMBERSHIP_TABLES. The capture is known after the tables of captures were
+    computed with the trace. Before that, capture_id is the group's id, because the group's first capture will have this
+    id. If a capture already has this id, capture_id is NULL.
     """
     captures, members = (files[table] for table in MEMBERSHIP_TABLES)
     named = committed_rows(CAPTURE_MARK, captures) if captures else _NO_ROWS
@@ -63,7 +64,7 @@ def trace_rows(files: Mapping[str, list[Path]]) -> str:
 
 def placed_rows(rows: str, named: str, ranks: str) -> str:
     """Return the SELECT of `trace_rows` over raw rows of traces, valid rows of captures, and valid rows of ranks."""
-    # A trace that moved to another capture stays in the old one until that is recomputed, so the newest batch counts.
+    # If a trace moved to another capture, the old capture has it until it is recomputed, so the newest batch counts.
     newest = f"SELECT trace_id, max_by(capture_id, batch_id) AS capture_id FROM ({ranks}) GROUP BY trace_id"
     captured = "coalesce(m.capture_id, CASE WHEN c.capture_id IS NULL THEN t.group_id END)"
     return (
@@ -76,25 +77,26 @@ def placed_rows(rows: str, named: str, ranks: str) -> str:
 
 
 SUPERSEDED = "superseded by trace"
-"""Part of the reason in `rejects` of a trace that a better one superseded. It is not a problem."""
+"""Part of the reason in `rejects` for a trace that a better trace superseded. Such a row is not a problem."""
 
 
 PARTED = "csv/rocprofv3"
-"""The format of traces that several files make, which may arrive one after another."""
+"""The format of traces that consist of several files, which may arrive one after another."""
 PART_NAMES = r"(kernel|memory_copy|(hip|marker|hsa|rccl)(_api)?)_trace\.csv$"
-"""A regular expression of the ends of these files' names. Without them, files of one process have the same path."""
+"""A regular expression for these files' name suffixes. Without the suffix, files of one process have equal paths."""
 
 
 def superseded(rows: str) -> str:
-    """Return the SELECT of truncated traces that a better one supersedes: trace_id, superseded_by.
+    """Return the SELECT of the traces that a better trace supersedes: trace_id, superseded_by.
 
-    `rows`: a SELECT of traces. A better trace has at least as many events and is either complete or longer. It is of
-    the same file and not of another rank in it, or of the same rank and group with a time span that contains the
-    truncated trace's.
+    `rows`: a SELECT of traces. A truncated trace is superseded by a better trace, which has at least as many events and
+    is either complete or longer. The better trace is from the same file and not of another rank, or has the same rank
+    and group and a time span that contains the truncated trace's span.
 
-    A trace of several files (PARTED) that was read before all of them existed is superseded by the later one of these
-    files that contains it. Its path differs if the file that names it arrived late. A later run read all processes
-    of these files, so no process supersedes another one. `ingest_batch_id` names the run even after a merge.
+    A trace of several files (PARTED) may have been read before all its files existed. Then the later trace of these
+    files that contains it supersedes it. The two paths differ if the file that names the trace arrived late. A run
+    reads all processes of these files, so only a later run's trace supersedes, never another process of the same run.
+    `ingest_batch_id` names the run even after a merge.
     """
     columns = (
         "trace_id, coalesce(ingest_batch_id, batch_id) AS batch_id, path, job, rank, status, n_events, "

@@ -1,1 +1,1 @@
-"""Retention: old batches are removed, small ones merged."""
+"""Retention: the removal of old batches, and the merging of small batches."""

@@ -1,10 +1,10 @@
-"""Merging of small batches of a day into few large ones, so there are fewer files to open, count and list in views.
+"""The merging of a day's small batches into few large batches, so that there are fewer files to open, count and list.
 
-A merged batch is written next to the batches that it replaces. The commit of its marker makes it visible and hides them
-in one step. They are deleted after a grace period, as in retention, so readers that have their files open can continue.
-The next run completes or undoes what a killed run leaves behind.
+A merged batch is written next to the batches that it replaces. The commit of its marker makes it visible and hides the
+replaced batches in one step. The replaced batches are deleted after a grace period, as in retention, so readers that
+have their files open can continue. If a run is killed, the next run completes or undoes its work.
 
-Rows keep everything but their `batch_id`. In `traces`, `ingest_batch_id` keeps the batch of the ingest run. Nothing is
+Only the `batch_id` of the rows changes. In `traces`, `ingest_batch_id` keeps the batch of the ingest run. No table is
 recomputed, because only batches with the same tables of the same versions are merged.
 """
 
@@ -28,17 +28,15 @@ from pipelines.lake.retain.merge import merged_files
 from pipelines.lake.retain.retention import GRACE, Retirement, remove_ended, remove_hidden, undo_merges
 
 SMALLER_THAN = 2 << 30
-"""Bytes. Batches smaller than this are merged into batches of at most this size."""
+"""Size in bytes. Batches smaller than this are merged into batches of at most this size."""
 
 
 @dataclass(frozen=True)
 class Merge:
-    """Batches of a day that one batch replaces. `state`: due (in a dry run), merged, or changed (while they were read).
+    """Batches of a day that one batch replaces. `state`: due (in a dry run), merged, changed (meanwhile) or damaged.
 
-    A batch with a file that does not have the bytes that were written stays, with the state damaged.
-
-    `n_files` and `n_bytes` are totals over all tables. `into`, `n_files_after` and `n_bytes_after` are None until the
-    batches are merged.
+    A batch with a damaged file is not merged. `n_files` and `n_bytes` are totals over all tables. `into`,
+    `n_files_after` and `n_bytes_after` are None until the batches are merged.
     """
 
     day: str
@@ -54,7 +52,10 @@ class Merge:
 
 @dataclass(frozen=True)
 class Compaction:
-    """The merges of a run, and the batches whose files it deleted: merged or hidden by earlier runs, `grace` ago."""
+    """The merges of a run, and the batches whose files it deleted.
+
+    Earlier runs merged or hid these batches at least `grace` ago.
+    """
 
     merges: list[Merge]
     removed: list[Retirement]
@@ -63,11 +64,11 @@ class Compaction:
 Writing = Callable[
     [duckdb.DuckDBPyConnection, Lake, Sequence[Entry], Batch, Path], tuple[dict[str, Staged], dict[str, str | None]]
 ]
-"""Writes the files of the batch that replaces a group, in a folder. Returns them by table, and the traces' source paths."""
+"""A function that writes a merged batch's files. It returns the files by table, and the source path by trace."""
 
 
 class _Changed(Exception):
-    """A batch that changed since it was read."""
+    """A failure of a merge because a batch changed since it was read."""
 
 
 def compact(
@@ -78,11 +79,11 @@ def compact(
     dry_run: bool = False,
     now: datetime | None = None,
 ) -> Compaction:
-    """Merge the batches of each day that is over for at least `older_than - 1` days (0: today's, too), and publish.
+    """Merge the batches of each day that ended at least `older_than - 1` days ago, and publish. 0 includes today.
 
-    Batches of `smaller_than` bytes or more stay unchanged. A later run deletes the merged batches after `grace`, and
-    those that retention has hidden. A dry run changes nothing and returns the merges that are due. Raises ValueError
-    for a negative number, and duckdb.IOException or OSError if the lake cannot be read or written.
+    Batches of `smaller_than` bytes or more stay unchanged. A later run deletes the merged batches, and the batches that
+    retention has hidden, after `grace`. A dry run changes nothing and returns the merges that are due. Raise ValueError
+    for a negative number. Raise duckdb.IOException or OSError if the lake cannot be read or written.
     """
     if older_than < 0 or smaller_than < 1 or grace < timedelta(0):
         raise ValueError(
@@ -95,7 +96,7 @@ def compact(
     done = []
     with lake.retention_lock():
         undo_merges(lake)
-        removed = remove_ended(lake, now, grace)  # first, because merging needs room on the disk
+        removed = remove_ended(lake, now, grace)  # first, because merging needs free disk space
         before = look(lake.root)
         for group in _due(lake, before, before_day, smaller_than):
             done += _merge(lake, before, group)
@@ -104,7 +105,7 @@ def compact(
 
 
 def _due(lake: Lake, now: Now, before: str, smaller_than: int) -> list[list[Entry]]:
-    """Return the groups of batches to merge, oldest first, each of one day and with the same tables and versions."""
+    """Return the groups of batches to merge, oldest first. A group has one day and the same tables and versions."""
     damaged = {broken_file.batch.batch_id for broken_file in lake.broken()}
     alike: defaultdict[tuple[str, ...], list[Entry]] = defaultdict(list)
     only_rejects: defaultdict[str, list[Entry]] = defaultdict(list)
@@ -119,7 +120,7 @@ def _due(lake: Lake, now: Now, before: str, smaller_than: int) -> list[list[Entr
             alike[_kind(entry)].append(entry)
     groups = []
     for (day, *_), entries in sorted(alike.items()):
-        # Rejected files have no marker that commits them, so they join the day's first traces.
+        # Rejected files have no marker, so they join the day's first group of traces.
         groups += _packed([*entries, *only_rejects.pop(day, ())], smaller_than)
     return list(filter(_is_mergeable, groups))
 
@@ -160,7 +161,7 @@ def _described(group: Sequence[Entry]) -> Merge:
 
 
 def _merge(lake: Lake, before: Now, group: Sequence[Entry]) -> list[Merge]:
-    """Merge the intact batches of a group, if there are several."""
+    """Merge the intact batches of a group, unless there is only one."""
     damaged = {file.batch for file in lake.altered(entry.batch for entry in group)}
     merges = [replace(_described([entry]), state="damaged") for entry in group if entry.batch in damaged]
     intact = [entry for entry in group if entry.batch not in damaged]
@@ -168,7 +169,7 @@ def _merge(lake: Lake, before: Now, group: Sequence[Entry]) -> list[Merge]:
 
 
 def replace_batches(lake: Lake, before: Now, group: Sequence[Entry], write: Writing) -> Merge:
-    """Commit a batch with the files that `write` returns in place of the group's batches, unless one changed since `before`.
+    """Replace the group's batches by a batch with the files that `write` returns, unless one changed since `before`.
 
     The caller holds the retention lock, and has compared the checksums of the group's files (Lake.altered).
     """
@@ -178,7 +179,7 @@ def replace_batches(lake: Lake, before: Now, group: Sequence[Entry], write: Writ
     try:
         with database.connect() as con:
             staged, keys = write(con, lake, group, merged, folder)
-        # `rejects` has no marker: its rows count as soon as the file is in place.
+        # `rejects` has no marker, so its rows count as soon as the file is in place.
         mark = {table: staged.pop(table) for table in (REJECTS, MARK) if table in staged}
         _put(lake, merged, group, staged, mark, keys, lambda: _same(lake, before, described))
     except _Changed:
@@ -210,14 +211,14 @@ def _put(
 
 
 def _same(lake: Lake, before: Now, merge: Merge) -> None:
-    """Raise _Changed if one of the batches changed since `before`, such as by a computed table or a forgotten trace."""
+    """Raise _Changed if a batch changed since `before`, for example by a computed table or a forgotten trace."""
     now = look(lake.root)
     if any(now.stamps.get(name) != before.stamps[name] for name in merge.batches):
         raise _Changed
 
 
 def _batch_like(newest: Batch) -> Batch:
-    """Return a new batch right after `newest`, of the same day."""
+    """Return a new batch whose id is just after `newest` and has the same day."""
     after = newest.next
     if after.day == newest.day:
         return after

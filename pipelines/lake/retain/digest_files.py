@@ -1,8 +1,8 @@
-"""The files of a digest: what is kept of batches of traces when their events are dropped.
+"""The files of a digest, which remain of batches of traces after their events are dropped.
 
-A digest is a batch like any other, with fewer tables: those that `why`, `compare`, `fleet`, `regressions` and `jobs` read.
-Of causes and fixes it keeps the largest rows (sql/fleet/digest). Its tables have the version `DIGEST`, in the catalog and
-in the footers of the files, because no model can compute them again. A row of `findings` says so next to every answer.
+A digest is a batch with only the tables that `why`, `compare`, `fleet`, `regressions` and `jobs` read. Of causes and
+fixes, it keeps only the largest rows (sql/fleet/digest). Its tables have the version `DIGEST` in the catalog and in the
+footers of the files, because no model can recompute them. A row of `findings` reports this with every answer.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CUT: Mapping[str, str] = MappingProxyType(
         "capture_metrics": "_digest_capture_metrics",
     }
 )
-"""The model of the rows that a digest keeps of a table, by table. Of other tables it keeps all rows."""
+"""The model that selects the rows that a digest keeps, by table. A digest keeps all rows of other tables."""
 OF_TRACES = (
     "causes",
     "causes_without_profiler",
@@ -72,9 +72,10 @@ OF_CAPTURES = (
 def digest_files(
     con: duckdb.DuckDBPyConnection, lake: Lake, group: Sequence[Entry], merged: Batch, folder: Path, on: date
 ) -> tuple[dict[str, Staged], dict[str, str | None]]:
-    """Write the digest of a group of batches in `folder`, on a day. Return its files, and the traces' source paths.
+    """Write the digest of a group of batches into `folder`. Return its files, and the traces' source paths.
 
-    The batches have all tables OF_TRACES. Raises MergeFailed, duckdb.IOException or OSError.
+    `on`: the day that the digest records as its date. The batches must have all tables OF_TRACES. Raise MergeFailed,
+    duckdb.IOException or OSError.
     """
     keys, _ = begin_merge(con, lake, group, folder)
     models = load_catalog().models
@@ -110,7 +111,7 @@ def _detail(on: date) -> str:
 def capture_files(
     con: duckdb.DuckDBPyConnection, captures: Sequence[str], batch: Batch, folder: Path
 ) -> dict[str, Staged]:
-    """Write the digest of captures, as files of a new batch, in `folder`. Return its files.
+    """Write the digest of captures into `folder` as files of a new batch. Return its files.
 
     `con`: a connection with a view of each table OF_CAPTURES (Lake.connect).
     """

@@ -1,4 +1,4 @@
-"""Writing of the files of several batches as those of one batch (compaction.py)."""
+"""The writing of one batch's files from the files of several batches (compaction.py)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ORDER_OF_DIGEST = "ORDER BY ALL"
-"""By the id of the trace or capture, which each table has first, then by the other columns: rows of windows and traces
-repeat in this order, so they are compressed better."""
+"""The order of rows, by trace or capture id, and then by the other columns.
+
+The id is each table's first column. Values of windows and traces repeat in this order, so the rows compress better.
+"""
 _GIGABYTES = 2
 
 
 class MergeFailed(Exception):
-    """A merged file whose rows differ from those of its source files. No file was moved into place."""
+    """A merged file whose rows differ from the rows of its source files. No file was moved into place."""
 
 
 def merged_files(
@@ -34,8 +36,8 @@ def merged_files(
 ) -> tuple[dict[str, Staged], dict[str, str | None]]:
     """Write each table of a group of batches as one file in `folder`. Return the files, and the traces' source paths.
 
-    Apart from `rejects`, the batches have the same tables of the same versions. Rows that no marker commits are left
-    out. Raises MergeFailed, duckdb.IOException or OSError.
+    Except for `rejects`, the batches have the same tables of the same versions. Rows that no marker commits are
+    skipped. Raise MergeFailed, duckdb.IOException or OSError.
     """
     keys, keys_by_batch = begin_merge(con, lake, group, folder)
     of_digest = any(entry.kind.is_digest for entry in group)
@@ -60,9 +62,9 @@ def merged_files(
 def begin_merge(
     con: duckdb.DuckDBPyConnection, lake: Lake, group: Sequence[Entry], folder: Path
 ) -> tuple[dict[str, str | None], dict[str, list[str]]]:
-    """Create table `mark` of the group's traces. Return the traces' source paths, and the traces by batch.
+    """Create the table `mark` of the group's traces. Return the traces' source paths, and the traces by batch.
 
-    Raises MergeFailed if a trace is in two of the batches.
+    Raise MergeFailed if a trace is in two of the batches.
     """
     con.execute(f"SET memory_limit = '{database.at_most(_GIGABYTES)}'")
     con.execute(f"SET temp_directory = {quoted(folder / 'spill')}")
@@ -92,19 +94,19 @@ def _count(con: duckdb.DuckDBPyConnection, source: str) -> int:
 
 
 def committed(lake: Lake, group: Sequence[Entry], table: str) -> str:
-    """Return the SELECT of a table's rows of the traces in table `mark`; of `rejects`, of all rows."""
+    """Return the SELECT of a table's rows of traces in table `mark`, or of all rows of `rejects`."""
     rows = f"SELECT * FROM {_read(_files(lake, group, table))}"
     return rows if table in (MARK, REJECTS) else f"{rows} SEMI JOIN mark USING (trace_id, batch_id)"
 
 
 def merged_rows(lake: Lake, group: Sequence[Entry], table: str, merged: Batch, of_digest: bool = False) -> str:
-    """Return the SELECT of the rows `committed`, as rows of the merged batch. `of_digest`: in ORDER_OF_DIGEST."""
+    """Return the SELECT of the `committed` rows as rows of the merged batch. `of_digest`: sort by ORDER_OF_DIGEST."""
     rows, batch = committed(lake, group, table), f"{quoted(merged.batch_id)} AS batch_id"
     if table == REJECTS:
         return f"SELECT * REPLACE ({batch}) FROM ({rows}) ORDER BY seen_at"
     if table == MARK:
         batch = f"coalesce(ingest_batch_id, batch_id) AS ingest_batch_id, {batch}"
-    # Sorted, so that readers find a trace's row groups by their bounds.
+    # Sort, so that readers find a trace's row groups by their bounds.
     order = ORDER_OF_DIGEST if of_digest else "ORDER BY trace_id"
     return f"SELECT * REPLACE ({batch}) FROM ({rows}) {order}"
 
@@ -112,7 +114,7 @@ def merged_rows(lake: Lake, group: Sequence[Entry], table: str, merged: Batch, o
 def _events(files: Sequence[Path], keys_by_batch: Mapping[str, list[str]], merged: Batch) -> Iterator[pa.Table]:
     """Yield the row groups of all files with the id of the merged batch, ordered by trace, one in memory at a time.
 
-    A file may have events of a trace that another batch committed first, so only the keys of its own batch count.
+    A file may have events of a trace that another batch committed first, so only the keys of the file's batch count.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -135,7 +137,7 @@ def _events(files: Sequence[Path], keys_by_batch: Mapping[str, list[str]], merge
 
 
 def _row_groups(path: Path) -> Iterator[tuple[str, Path, int]]:
-    """Yield (minimum trace_id, path, index) of each row group of a file. They were written in order of trace_id."""
+    """Yield (minimum trace_id, path, index) of each row group of a file. The row groups are sorted by trace_id."""
     from pyarrow import parquet
 
     with parquet.ParquetFile(path) as file:

@@ -1,13 +1,13 @@
-"""Removal of old batches of traces: first hidden, then deleted when no reader can have them open.
+"""The removal of old batches of traces. A batch is first hidden, and deleted when no reader can have it open.
 
-A notice in the catalog hides a batch in every table in one step. The analysts' file is then published without it. Its
-files are deleted `grace` later, the commit marker first. The notice stays, because its trace ids keep ingestion from
-reading the same content again from a folder that still contains it. It also names the first trace of each group, so
-that no other capture takes over the id of a removed one. A copy in `.retired/` lets the ids outlive the catalog. If a
-run is killed at any point, the next run completes it.
+A notice in the catalog hides a batch in every table in one step. The analysts' file is then published without the
+batch. Its files are deleted `grace` later, the commit marker first. The notice stays, because its trace ids prevent
+ingestion from reading the same content again from a folder that still contains it. It also names the first trace of
+each group, so that no other capture takes over the id of a removed capture. A copy of the notice in `.retired/`
+survives the loss of the catalog. If a run is killed at any point, the next run completes the removal.
 
-Schedule runs and op-level jobs stay: they are small, and later runs refer to the plans of earlier ones. Batches of
-captures stay, too, also those whose rows newer batches replace.
+Schedule runs and op-level jobs stay, because they are small, and later runs refer to the plans of earlier runs. Batches
+of captures stay as well, even if newer batches replace all their rows.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ from pipelines.models.sqltext import parquet_rows
 
 GRACE = timedelta(days=1)
 FIRST = "first-"
-"""Prefix of the names of notices that keep the id of a capture. The id follows it."""
+"""Prefix of the names of notices that keep the id of a capture. The id follows the prefix."""
 
 
 @dataclass(frozen=True)
 class Retirement:
-    """A batch that is being removed. `state`: due (in a dry run: it would be hidden now), hidden, removed, or reduced to a digest.
+    """A batch that is being removed. `state`: due (in a dry run), hidden, removed, or reduced to a digest.
 
-    `n_bytes` and `n_files` count its files in all tables and the overlays of its traces. For a removed batch they are
-    the values before the removal.
+    In a dry run, due batches are the batches that a run would hide now. `n_bytes` and `n_files` count its files in all
+    tables and the overlays of its traces. For a removed batch they are the values before the removal.
     """
 
     batch_id: str
@@ -67,11 +67,11 @@ class Retirement:
 def retire(
     lake: Lake, keep_days: int, grace: timedelta = GRACE, dry_run: bool = False, now: datetime | None = None
 ) -> list[Retirement]:
-    """Hide batches ingested more than `keep_days` days ago, and remove those hidden `grace` ago.
+    """Hide batches ingested more than `keep_days` days ago, and remove batches hidden at least `grace` ago.
 
-    Return the hidden and removed batches, oldest first. A dry run changes nothing and returns what a run would hide or
-    remove now. Raises ValueError for less than one day to keep or a negative grace, and duckdb.IOException or OSError
-    if the lake cannot be read or written.
+    Return the hidden and removed batches, oldest first. A dry run changes nothing and returns the batches that a run
+    would hide or remove now. Raise ValueError for less than one day to keep or a negative grace. Raise
+    duckdb.IOException or OSError if the lake cannot be read or written.
     """
     if keep_days < 1 or grace < timedelta(0):
         raise ValueError(f"keep at least 1 day and a grace of at least 0, not {keep_days} days and {grace}")
@@ -86,18 +86,19 @@ def retire(
 
 
 def remove_hidden(lake: Lake, now: datetime, grace: timedelta) -> list[Retirement]:
-    """Delete the batches hidden `grace` ago, then publish without those hidden since. Deleting first frees the disk.
+    """Delete the batches hidden at least `grace` ago. Then publish without the batches hidden since.
 
-    Return the hidden and deleted batches, oldest first. The caller holds the retention lock. Raises OSError.
+    Deleting first frees disk space for publishing. Return the hidden and deleted batches, oldest first. The caller
+    holds the retention lock. Raise OSError.
     """
     removed = remove_ended(lake, now, grace)
     _show_without(lake, now)
-    removed += remove_ended(lake, now, grace)  # without a grace, those that were hidden just now
+    removed += remove_ended(lake, now, grace)  # with a grace of 0, the batches that were just hidden
     return sorted([*removed, *_ending(lake, now, grace)], key=lambda retirement: retirement.batch_id)
 
 
 def remove_ended(lake: Lake, now: datetime, grace: timedelta) -> list[Retirement]:
-    """Delete the batches hidden `grace` ago, and return them. The caller holds the retention lock. Raises OSError."""
+    """Delete and return the batches hidden at least `grace` ago. The caller holds the retention lock. Raise OSError."""
     ended = [retirement for retirement in _ending(lake, now, grace) if retirement.state == "removed"]
     for retirement in ended:
         _remove(lake, retirement)
@@ -105,7 +106,7 @@ def remove_ended(lake: Lake, now: datetime, grace: timedelta) -> list[Retirement
 
 
 def undo_merges(lake: Lake) -> None:
-    """Remove the files of merges that were killed before their marker was in place. Needs the retention lock."""
+    """Remove the files of merges that were killed before the commit. The caller holds the retention lock."""
     for entry in list(manifest.entries(lake.root).values()):
         record = manifest.read(lake.root, entry.batch)
         if record and record.takes and MARK not in record.records and entry.is_plain:
@@ -113,7 +114,7 @@ def undo_merges(lake: Lake) -> None:
 
 
 def sources_of(lake: Lake, batch: Batch) -> list[Batch]:
-    """Return the batches that were merged into this one, also by way of others, and whose notices still exist."""
+    """Return the batches that were merged into this batch, directly or through others, and still have notices."""
     into = {name: notice.get("merged_into") for name, notice in notices(lake).items()}
     sources = [batch.batch_id]
     for merged in sources:
@@ -122,12 +123,12 @@ def sources_of(lake: Lake, batch: Batch) -> list[Batch]:
 
 
 def retired_traces(lake: Lake) -> set[str]:
-    """Return the traces that retention removed from the lake, or is about to remove."""
+    """Return the ids of the traces that retention has removed from the lake or is about to remove."""
     return {trace for notice in notices(lake).values() for trace in notice["traces"]}
 
 
 def removed_firsts(lake: Lake) -> dict[str, tuple[str, str]]:
-    """Return the batch and id of the first-ingested removed trace of each group (`traces.group_id`), as far as noted."""
+    """Return the batch and id of the first-ingested removed trace of each group (`traces.group_id`) with a notice."""
     noted = (notice.get("firsts", {}).items() for notice in notices(lake).values())
     firsts: dict[str, tuple[str, str]] = {}
     for group_id, (batch_id, trace_id) in chain.from_iterable(noted):
@@ -136,13 +137,13 @@ def removed_firsts(lake: Lake) -> dict[str, tuple[str, str]]:
 
 
 def kept_ids(lake: Lake) -> dict[str, str]:
-    """Return the ids of captures whose naming trace was forgotten, by the ids of the traces that remained."""
+    """Return the ids of captures whose naming trace was forgotten, by the ids of their remaining traces."""
     noted = (json.loads(row.brief) for name, row in content(lake.root).notices.items() if name.startswith(FIRST))
     return {trace_id: capture_id for notice in noted for trace_id, capture_id in notice.get("kept", {}).items()}
 
 
 def notices(lake: Lake) -> dict[str, dict[str, Any]]:
-    """Return the notices of batches that were or will be removed, and of traces that are or were forgotten, by name."""
+    """Return by name the notices of removed or hidden batches, and of traces that were or are being forgotten."""
     return {name: json.loads(row.brief) for name, row in content(lake.root).notices.items()}
 
 
@@ -162,14 +163,14 @@ def _hide(lake: Lake, batches: list[Batch]) -> None:
 
 
 def _show_without(lake: Lake, now: datetime) -> None:
-    """Publish without the hidden batches. Their grace period begins when no new reader can find them."""
+    """Publish without the hidden batches. Their grace period then begins, because no new reader can see them."""
     if unpublished := {name: notice for name, notice in _hidden(lake).items() if notice["hidden_at"] is None}:
         publish(lake)
         _write(lake, {name: {**notice, "hidden_at": now.isoformat()} for name, notice in unpublished.items()})
 
 
 def _ending(lake: Lake, now: datetime, grace: timedelta) -> list[Retirement]:
-    """Return the hidden batches. The state is removed if the grace period is over."""
+    """Return the hidden batches. If the grace period is over, the state is `removed`."""
     retirements = []
     for name, notice in _hidden(lake).items():
         over = notice["hidden_at"] and datetime.fromisoformat(notice["hidden_at"]) + grace <= now
@@ -178,10 +179,10 @@ def _ending(lake: Lake, now: datetime, grace: timedelta) -> list[Retirement]:
 
 
 def _remove(lake: Lake, retirement: Retirement) -> None:
-    """Delete a batch's files, the marker first, so that direct readers of the Parquet files never see half a batch."""
+    """Delete a batch's files, the marker first, so that direct readers of Parquet files never see a partial batch."""
     batch = Batch(retirement.batch_id)
     notice = notices(lake)[batch.batch_id]
-    is_merged = "merged_into" in notice  # another batch has its traces, so none of them is to be rejected later
+    is_merged = "merged_into" in notice  # another batch has its traces, so ingestion must not reject them later
     if not is_merged:
         _keep(lake, batch.batch_id, notice)
     table_file(lake.root, MARK, batch).unlink(missing_ok=True)
@@ -212,7 +213,7 @@ def _trace_ids(lake: Lake, batch: Batch) -> list[str]:
     mark = table_file(lake.root, MARK, batch)
     if (noted := manifest.read_keys(lake.root, batch)) is not None:
         return sorted(noted)
-    if not mark.exists():  # only rejected files were in it
+    if not mark.exists():  # the batch has only rejected files
         return []
     with database.scratch() as con:
         return [
@@ -221,7 +222,7 @@ def _trace_ids(lake: Lake, batch: Batch) -> list[str]:
 
 
 def _firsts(lake: Lake, batch: Batch) -> dict[str, tuple[str, str]]:
-    """Return the batch and id of the first-ingested of the batch's traces in each group. It names a capture (grouping.py)."""
+    """Return the batch and id of the batch's first-ingested trace in each group. It names a capture (grouping.py)."""
     mark = table_file(lake.root, MARK, batch)
     if not mark.exists():
         return {}
@@ -231,7 +232,7 @@ def _firsts(lake: Lake, batch: Batch) -> dict[str, tuple[str, str]]:
     with database.scratch() as con:
         try:
             return {group_id: (batch_id, trace_id) for group_id, batch_id, trace_id in con.execute(query).fetchall()}
-        except duckdb.Error:  # a damaged file must not keep its batch from being removed
+        except duckdb.Error:  # a damaged file must not prevent the removal of its batch
             return {}
 
 
@@ -240,7 +241,7 @@ def _hidden(lake: Lake) -> dict[str, dict[str, Any]]:
 
 
 def keep_notice(lake: Lake, name: str, traces: list[str], **more: Any) -> None:
-    """Write a notice that belongs to no batch and outlives the catalog. `traces` are not ingested again."""
+    """Write a notice that belongs to no batch and survives a loss of the catalog. `traces` are not ingested again."""
     notice = {"traces": traces, "hidden_at": None, "is_removed": True, **more}
     _write(lake, {name: notice})
     _keep(lake, name, notice)
@@ -249,7 +250,7 @@ def keep_notice(lake: Lake, name: str, traces: list[str], **more: Any) -> None:
 def drop_notice(lake: Lake, name: str) -> None:
     """Remove what `keep_notice` wrote: first the file, then the catalog row.
 
-    If the process is killed in between, the row is still there. In the other order, a rebuilt catalog would bring the
+    If the process is killed in between, the row still exists. In the other order, a rebuilt catalog would bring the
     notice back.
     """
     (lake.root / RETIRED / f"{name}.json").unlink(missing_ok=True)
@@ -265,5 +266,5 @@ def _write(lake: Lake, notice_by_name: Mapping[str, dict[str, Any]]) -> None:
 
 
 def _keep(lake: Lake, name: str, notice: dict[str, Any]) -> None:
-    """Write a notice to `.retired/`, so that a rebuilt catalog has it, too."""
+    """Write a notice to `.retired/`, so that a rebuilt catalog also has it."""
     write_json(lake.root / RETIRED / f"{name}.json", {**notice, "is_removed": True})

@@ -1,4 +1,4 @@
-"""Counter files → the lake, each file a separate set: counters come from another run than the timings."""
+"""Ingestion of counter files, each as a separate set, because counters come from another run than the timings."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _has_counters(path: Path) -> bool:
     head = head_of(path)
     if {*rocprof.NEEDED} <= {*_names(head.partition(b"\n")[0])}:
         return True
-    # Every .gz file comes here, even a trace with tens of thousands of lines, so the cheap check is first.
+    # This runs for every .gz file, even a trace with tens of thousands of lines, so the cheap check is first.
     return b"Kernel Name" in head and any(map(_is_of_ncu, head.split(b"\n")))
 
 
@@ -102,7 +102,7 @@ class _Collected:
     def _header(self, file_lines: Iterator[tuple[bytes, bool]]) -> list[str]:
         """Return the column names.
 
-        Output of ncu and the program may precede them. Raise Rejected if they are not found.
+        Output of ncu and the program may precede them. Raise Rejected if no line names the required columns.
         """
         for line, is_whole in file_lines:
             self._count(line, is_whole)
@@ -136,7 +136,7 @@ def _start(line: bytes) -> str:
 
 
 def read_counters(reading: Reading, path: Path, _: Collection[Path]) -> Read:
-    """Stage the tables of one file. Raise Rejected."""
+    """Stage the tables of one file. Raise Rejected if no row can be read."""
     source = Source(path, limits=reading.limits)
     collected = _Collected(source)
     faults = collected.faults

@@ -1,9 +1,9 @@
-"""Lines of `ncu --csv` → rows: one per dispatch and metric with a number.
+"""Conversion of `ncu --csv` to rows, one per dispatch and metric with a number.
 
 Page details has a line per metric. Page raw has a column per metric, and a line of units below the names. The columns
 before the metrics have the same names on both. Numbers may have commas between thousands.
 
-ncu 2025 also names the columns of rules (advice) on page details, but fills them only in lines of rules: a line of a
+ncu 2025 also names the columns of rules (advice) on page details, but fills them only in lines of rules. A line of a
 metric ends after the metric's value.
 """
 
@@ -37,12 +37,12 @@ def is_header(names: Sequence[str]) -> bool:
 
 
 def missing(names: Sequence[str]) -> list[str]:
-    """Return the required columns (in lower case) that are absent: without them no row can be read."""
+    """Return the missing columns (in lower case) without which no row can be read."""
     return [name for name in (*_NEEDED, *(_OF_DETAILS if "metric name" in names else ())) if name not in names]
 
 
 class Ncu:
-    """The rows of a file with these column names."""
+    """Converter of the lines of a file with these column names to rows."""
 
     def __init__(self, names: Sequence[str], faults: Faults) -> None:
         self._faults = faults
@@ -67,14 +67,14 @@ class Ncu:
             faults.add("missing_column", "info", f"the first line has no {', '.join(absent)}: NULL", len(absent))
 
     def is_complete(self, n_fields: int, is_whole: bool) -> bool:
-        """Return whether a line with `n_fields` fields has all that are read.
+        """Return whether a line with `n_fields` fields has all fields that are read.
 
-        `is_whole`: the line has an end; without it, the last field may be cut.
+        `is_whole`: whether the line ends with a line break. Without it, the last field may be truncated.
         """
         return n_fields == self._n_columns or self._n_read + (not is_whole) <= n_fields < self._n_columns
 
     def rows(self, line: int, fields: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of dispatches that ended before this line. Raise BadValue if it has no dispatch."""
+        """Read a line, and yield the rows of the dispatch that ended before it. Raise BadValue without a dispatch."""
         if self._is_raw and self._units is None:
             self._units = fields if not fields[self._place["id"]].strip() else [""] * len(fields)
             if self._units is fields:
@@ -133,7 +133,7 @@ class Ncu:
 
 
 def _product(name: str, text: str) -> int:
-    """Return the product of a shape, (256, 1, 1) or 256. Raise BadValue."""
+    """Return the product of a shape such as `(256, 1, 1)` or `256`. Raise BadValue."""
     if match := _SHAPE.fullmatch(text):
         x, y, z = map(int, match.groups())
         text = str(x * y * z)

@@ -1,4 +1,4 @@
-"""Counters in Kineto traces → `kernel_counters`: one row per range of the range profiler and counter.
+"""Conversion of counters in Kineto traces to `kernel_counters`, one row per range of the range profiler and counter.
 
 The source is the Parquet file of the events that were just ingested, so a trace is not read twice. The set has the
 trace's id.

@@ -1,7 +1,7 @@
-"""Lines of rocprofv3's counter collections → rows: one per dispatch and counter, in the order of the file.
+"""Conversion of rocprofv3's counter collections to rows, one per dispatch and counter, in the order of the file.
 
-Columns are found by name (generateCSV.cpp of rocprofiler-sdk). The file has no units; AMD's lists of counters have
-them.
+Columns are identified by name (generateCSV.cpp of rocprofiler-sdk). The file has no units. AMD's lists of counters
+contain them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NUMBER_AT_END = re.compile(r"(\d+)$")
 
 
 class Rocprof:
-    """The rows of a file with these column names (in lower case, all of NEEDED among them)."""
+    """Converter of the lines of a file with these column names to rows. Names are in lower case and include NEEDED."""
 
     def __init__(self, names: Sequence[str], faults: Faults) -> None:
         self._faults = faults
@@ -33,7 +33,7 @@ class Rocprof:
             faults.add("missing_column", "info", f"the first line has no {', '.join(missing)}: NULL", len(missing))
 
     def is_complete(self, n_fields: int, is_whole: bool) -> bool:
-        """Return whether a line with `n_fields` fields has all of them."""
+        """Return whether a line with `n_fields` fields is complete."""
         return n_fields == self._n_columns
 
     def rows(self, line: int, fields: Sequence[str]) -> Iterator[tuple[Any, ...]]:
@@ -68,7 +68,7 @@ class Rocprof:
         )
 
     def finish(self) -> Iterator[tuple[Any, ...]]:
-        """Yield nothing: no row is pending at the end."""
+        """Yield nothing, because no row is pending at the end."""
         return iter(())
 
     def _whole(self, line: int, texts: dict[str, str], name: str) -> int | None:

@@ -17,7 +17,7 @@ __all__ = ["ExecutionSummary", "create_tables", "load_execution"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the reader on first use: every query needs only the tables."""
+    """Import the reader on first use, because queries need only the tables."""
     if name not in ("ExecutionSummary", "load_execution"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from pipelines.readers.execution import execution_trace

@@ -1,8 +1,8 @@
 """Alignment of two nearly equal sequences of names.
 
 A profiler trace and an execution trace of one run differ only in a few operators. The algorithm walks along both
-sequences. At a difference, it continues at the nearest position from which the next names agree. Linear except at
-differences.
+sequences. At a difference, it continues at the nearest position from which the next names agree. Its time is linear in
+the lengths, except at differences.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def align(a: Sequence[str], b: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def _places(names: Sequence[str]) -> dict[tuple[str, ...], list[int]]:
-    """Return the indices at which each run of AGREE names begins; shorter runs at the end match only an end."""
+    """Return the indices at which each run of AGREE names begins. Shorter runs at the end match only an end."""
     starts: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
     for index in range(len(names)):
         starts[tuple(names[index : index + AGREE])].append(index)

@@ -1,12 +1,12 @@
-"""Data dependencies between the nodes of an execution trace: which node produced the tensors that another reads.
+"""Data dependencies between the nodes of an execution trace, from the tensors that they read and write.
 
-The file orders nodes by end; ids order them by start. Nodes are visited by start, after the effects of all nodes that
-ended before. A node that starts depends on
+The file orders nodes by end, and ids order them by start. Nodes are visited by start, after the effects of all nodes
+that ended before. A node that starts depends on
 
 - the last node that returned the tensor (a view, for example), and the last node that wrote its memory (`read`);
 - if it writes an argument in place, the nodes that have read that memory since (`overwrite`).
 
-Memory means an entire storage of the observer: operators on disjoint slices of one buffer depend on each other.
+Memory means an entire storage of the observer, so operators on disjoint slices of one buffer depend on each other.
 Operators enclosing a node are not its producers, because the call itself orders them.
 """
 
@@ -38,8 +38,8 @@ def _starts(nodes: Sequence[Node]) -> list[tuple[Node, int]]:
     """Return the nodes in order of start, each with the number of nodes that are assumed to have ended by then.
 
     On the node's own thread, every node that ran before and does not enclose it has ended, and so has every node before
-    that node in the file. On other threads, a node has ended if it began before this node and ended before any node
-    inside it; this may count an end slightly too early.
+    that node in the file. On other threads, a node is assumed to have ended if it began before this node and ended
+    before any node inside it. This may count an end slightly too early.
     """
     by_id = {node.node_id: node for node in nodes}
     first = _first_ends(nodes)

@@ -1,6 +1,6 @@
 """Loading of an execution trace into the tables of a connection that has the profiler trace (see tables.py).
 
-The text is streamed. Nodes and their tensors stay in memory until the edges are known: about 2 kB per node.
+The text is streamed. Nodes and their tensors, about 2 kB per node, stay in memory until the edges are known.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def load_execution(
 ) -> ExecutionSummary:
     """Read an execution trace for the trace `trace_id` in `events`, join the two, and replace the trace's earlier rows.
 
-    Raise TraceRejected if the file is not an execution trace, and OSError if it cannot be read. A join without matches
-    is not an error: `method` is then "none".
+    Raise TraceRejected if the file is not an execution trace, and OSError if it cannot be read. For a join without
+    matches, `method` is "none".
     """
     create_tables(con)
     nodes, schema = read_nodes(path, on_bytes)

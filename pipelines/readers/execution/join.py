@@ -1,11 +1,12 @@
 """Join of the events of a profiler trace with the nodes of an execution trace of the same run.
 
-Three methods, most reliable first; the first that works is used for the whole trace:
+There are three methods. The first method in this order that works is used for the whole trace, because it is the most
+reliable:
 
 1. `record_function_id`: the argument "Record function id" is the node's rf_id (PyTorch 2.2 and later).
-2. `external_id`: the argument "External id" is the node's rf_id. Older profilers number operators differently (PyTorch 2.1
-hands out blocks of 1024 per thread), so ids count only if the operator names agree.
-3. `order`: threads that ran the same operators are matched, and their operators by name and order.
+2. `external_id`: the argument "External id" is the node's rf_id. Older profilers number operators differently (PyTorch
+   2.1 in blocks of 1024 per thread), so ids count only if the operator names agree.
+3. `order`: threads that ran the same operators are matched, and their operators are matched by name and order.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pipelines.readers.execution.align import align
 from pipelines.readers.execution.nodes import Node
 
 SAME_NAMES = 0.9  # share of pairs with equal ids whose names must agree; below, the ids are unrelated
-SAME_THREAD = 0.5  # share of a thread's nodes that must find their operator: below, it is another thread's work
+SAME_THREAD = 0.5  # share of a thread's nodes that must match an operator; below, the threads are different
 
 _OPERATORS = """
     SELECT event_id, pid || ' ' || tid, name, external_id,
@@ -44,7 +45,7 @@ class Operator(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """Pairs (event_id, node_id), and the method that found them: "none" without pairs."""
+    """Pairs (event_id, node_id), and the method that matched them ("none" without pairs)."""
 
     method: str
     pairs: list[tuple[int, int]]
@@ -59,7 +60,7 @@ def read_operators(con: duckdb.DuckDBPyConnection, trace_id: str) -> list[Operat
 
 
 def join_operators(operators: Sequence[Operator], nodes: Sequence[Node]) -> Joined:
-    """Pair operators with nodes; each is in at most one pair."""
+    """Pair operators with nodes. Each operator and each node is in at most one pair."""
     named = [node for node in nodes if node.is_operator]
     numbered = {
         "record_function_id": [(o.record_function_id, o) for o in operators],
@@ -84,7 +85,7 @@ def _by_number(numbers: list[tuple[int | None, Operator]], nodes: list[Node]) ->
 
 
 def _name(name: str) -> str:
-    """Return the name without the step number: the two traces may count steps differently."""
+    """Return the name without the step number, because the two traces may count steps differently."""
     return "ProfilerStep#" if name.startswith("ProfilerStep#") else name
 
 

@@ -1,6 +1,7 @@
-"""Execution traces → the lake: a row of `execution_traces` per file, with its path. The nodes stay in the file.
+"""Ingestion of execution traces: a row of `execution_traces` per file, with its path but without its nodes.
 
-Fleets store execution traces next to profiler traces, so an ingested folder contains both. Neither is a broken file.
+Fleets store execution traces next to profiler traces, so an ingested folder contains both. Execution traces must not be
+rejected as broken profiler traces.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def read_execution_trace(reading: Reading, path: Path, _: Collection[Path]) -> R
         digest, unpacked_bytes = content_hash(path, reading.limits)
     except TooLarge as error:
         raise Rejected(f"an execution trace that is too large: {error.reason}") from None
-    key = digest[:16]  # as of a profiler trace
+    key = digest[:16]  # as for a profiler trace
     if key in reading.known:
         return Read(key, status="known", reason=_READ_BY)
     stream, n_nodes, n_operators = NodeStream(path), 0, 0

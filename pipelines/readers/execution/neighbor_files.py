@@ -1,4 +1,4 @@
-"""Search for the execution trace of a profiler trace: in the same folder, with the same rank in its name."""
+"""Search for the execution trace of a profiler trace in the same folder, by the rank in its name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHOWN = 8
 
 
 class NoExecutionTrace(TracelakeError, LookupError):
-    """No execution trace is next to the trace, or several match; the message lists the candidates."""
+    """No execution trace is next to the trace, or several match. The message lists the candidates."""
 
     hint = "Give it: --execution-trace FILE (torch.profiler.ExecutionTraceObserver records one)"
 
@@ -30,8 +30,8 @@ def execution_trace_beside(trace: Path, rank: int | None) -> Path:
     """Return the execution trace in the folder of `trace` whose name has the trace's rank.
 
     Examples: `execution_trace_3.json.gz`, `rank3_et.json`. If no file has that rank, a file without a number in its
-    name matches any rank. If the trace's rank is unknown and there is only one file, it matches. Raise
-    NoExecutionTrace. `sql/ingest/execution/execution_trace_matches.sql` has the same rule for the traces of a lake.
+    name matches any rank. If the trace's rank is unknown, an only file matches. Raise NoExecutionTrace unless exactly
+    one file matches. `sql/ingest/execution/execution_trace_matches.sql` has the same rule for the traces of a lake.
     """
     candidates = _execution_traces(trace)
     number = number_in_name(trace) if rank is None else rank
@@ -59,15 +59,15 @@ def _execution_traces(trace: Path) -> list[Path]:
 
 
 def looks_like_execution_trace(file: Path) -> bool:
-    """Return whether the file begins like an execution trace; only reading all of it shows whether it is one."""
+    """Return whether the file begins like an execution trace. Only reading the whole file can confirm it."""
     return begins_execution_trace(head_of(file)[:_HEAD].decode("utf-8", "replace"))
 
 
 def begins_execution_trace(head: str) -> bool:
     """Return whether `head` begins an object with `schema` and `nodes`, as the observer writes them.
 
-    False if a key of a profiler trace precedes them. Nested keys do not count: the arguments in a profiler trace may
-    have any name.
+    False if a key of a profiler trace precedes them. Nested keys do not count, because the arguments in a profiler
+    trace may have any name.
     """
     pos, has_schema = _after_blanks(head, 0), False
     if head[pos : pos + 1] != "{":
@@ -93,7 +93,7 @@ def begins_execution_trace(head: str) -> bool:
 
 
 def _begins_nodes(text: str, has_schema: bool) -> bool:
-    """Return whether the first node looks like the observer's: other graphs, and lists of hosts, have `nodes`, too."""
+    """Return whether the first node looks like the observer's. Other graphs, and lists of hosts, have `nodes`, too."""
     pos = _after_blanks(text, 1)
     if text[:1] != "[" or text[pos : pos + 1] not in ("{", "]", ""):
         return False
@@ -112,7 +112,7 @@ def _after_blanks(text: str, pos: int) -> int:
 
 
 def number_in_name(file: Path) -> int | None:
-    """Return the rank in a file's name, else its last number; None if it has no number, or one beyond a BIGINT."""
+    """Return the rank in a file's name, else its last number, or None without a number that fits a BIGINT."""
     rank = rank_from_name(file.name)
     numbers = re.findall(r"\d+", file.name.split(".json")[0])
     return rank if rank is not None else whole(numbers[-1]) if numbers else None

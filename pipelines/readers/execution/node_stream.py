@@ -1,4 +1,4 @@
-"""Stream of the nodes of an execution trace; only their ids stay in memory."""
+"""Stream of the nodes of an execution trace, of which only the ids stay in memory."""
 
 from __future__ import annotations
 

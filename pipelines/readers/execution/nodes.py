@@ -1,7 +1,8 @@
-"""Nodes of an execution trace. PyTorch's schemas are recognized by their shape and read into one form.
+"""Nodes of an execution trace. PyTorch's schemas are recognized by their fields and read into one form.
 
-1.0.1 (before PyTorch 2.2) writes `parent`, `rf_id`, `tid`, … next to `inputs` and `input_types`; 1.0.2-chakra.0.0.4 to
-1.1.1-chakra.0.0.4 write `ctrl_deps`, `inputs: {values, shapes, types}` and the rest as `attrs: [{name, type, value}]`.
+Schema 1.0.1 (before PyTorch 2.2) has `parent`, `rf_id`, `tid`, … next to `inputs` and `input_types`. The schemas
+1.0.2-chakra.0.0.4 to 1.1.1-chakra.0.0.4 have `ctrl_deps`, `inputs: {values, shapes, types}`, and all other fields in
+`attrs: [{name, type, value}]`.
 Source: pytorch torch/csrc/profiler/standalone/execution_trace_observer.cpp.
 """
 
@@ -19,7 +20,7 @@ PROCESS_AND_THREADS = "[pytorch|profiler|execution_"
 
 
 class Tensor(NamedTuple):
-    """A tensor that an operator received or returned; ids are the observer's, `storage_id` 0 means no memory."""
+    """A tensor that an operator received or returned. Ids are the observer's. `storage_id` 0 means no memory."""
 
     position: int  # index of the argument or result, from 0
     tensor_id: int
@@ -28,12 +29,12 @@ class Tensor(NamedTuple):
     n_elements: int
     element_bytes: int
     device: str
-    is_mutated: bool  # the operator's schema says that it writes this argument in place
+    is_mutated: bool  # according to the operator's schema, it writes this argument in place
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """An operator or annotation. `place` is its index in the file: nodes are written when they end."""
+    """An operator or annotation. `place`: its index in the file, to which nodes are written when they end."""
 
     node_id: int  # ascends in the order in which operators start
     parent_id: int
@@ -88,7 +89,7 @@ def parse_node(raw: dict[str, Any], place: int) -> Node:
 
 
 def _number(value: Any, missing: int = 0) -> int:
-    """Return an int64; unsigned numbers beyond it (a -1 that was cast) and anything else, also `true`, become `missing`."""
+    """Return the value if it is an int64, else `missing`, as for `true` or an unsigned number (a -1 that was cast)."""
     return value if type(value) is int and -(2**63) <= value < 2**63 else missing
 
 
@@ -112,7 +113,7 @@ def _tensors(values: list[Any], types: list[Any], mutated: frozenset[int]) -> It
 
 
 def _tensors_in(position: int, value: Any, is_mutated: bool) -> Iterator[Tensor]:
-    """Yield the tensors in a value: the value itself, or those in a list or tuple."""
+    """Yield the tensors in a value: the value itself, or the tensors in a list or tuple."""
     if not isinstance(value, list):
         return
     if len(value) == 6 and isinstance(value[5], str) and all(type(part) is int for part in value[:5]):

@@ -1,4 +1,4 @@
-"""Stream of the raw nodes of an execution trace: the decompressed text is never in memory as a whole."""
+"""Stream of the raw nodes of an execution trace, without the whole decompressed text in memory."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pipelines.readers.value_stream import ValueStream
 
 
 class NodeStream(ValueStream):
-    """An iterator over `nodes()`; `head` then has the top-level keys before and after them (schema, pid, …)."""
+    """Reader of the raw nodes. After `nodes()`, `head` has the other top-level keys (schema, pid, …)."""
 
-    # Masks contain infinities, which PyTorch writes bare (std::to_string): -inf is not JSON.
+    # Masks contain infinities, which PyTorch writes as bare words (std::to_string), although -inf is not JSON.
     bare = re.compile(r"(?<=[\[,:\s])-?(?:inf|nan)(?=\s*[,\]}])")
 
     def __init__(self, path: Path, on_bytes: Callable[[int], object] | None = None) -> None:

@@ -1,6 +1,6 @@
-"""Tables of an execution trace in a DuckDB connection. SQL models read them by these names.
+"""Tables of an execution trace in a DuckDB connection, which SQL models read.
 
-Without an execution trace they exist but are empty, so that the models run anyway.
+Without an execution trace, the tables exist but are empty, so that the models run anyway.
 """
 
 from __future__ import annotations
@@ -91,6 +91,6 @@ TABLES = (
     ),
 )
 def create_tables(con: duckdb.DuckDBPyConnection) -> None:
-    """Create the tables that `con` does not have yet, empty."""
+    """Create the tables that `con` does not have yet, without rows."""
     for table in TABLES:
         create_table(con, table, "TABLE IF NOT EXISTS")

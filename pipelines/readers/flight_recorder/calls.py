@@ -18,17 +18,17 @@ _NONE = Status(None, None)
 
 
 def is_over(entry: Entry) -> bool:
-    """Return whether the call completed; for a backend that reports no states, whether it ended in any way."""
+    """Return whether the call completed, or, for a backend that reports no states, ended in any way."""
     return entry.state == COMPLETED or (entry.backend in WITHOUT_STATES and bool(entry.retired))
 
 
 def has_timed_out(entry: Entry) -> bool:
-    """Return whether the call was retired without being over: it timed out or failed."""
+    """Return whether the call was retired without being over, because it timed out or failed."""
     return bool(entry.retired) and not is_over(entry)
 
 
 def is_end(entry: Entry) -> bool:
-    """Return whether this is the end marker of coalesced calls: it has their state, they have no state of their own."""
+    """Return whether this is the end marker of coalesced calls. It has their state, and they have no own state."""
     return entry.op == _COALESCED or entry.op.endswith(f"_{_COALESCED}")
 
 
@@ -36,8 +36,9 @@ def is_end(entry: Entry) -> bool:
 class Calls:
     """A rank's calls in a group, in ring order.
 
-    `is_cut`: the ring has lost calls; `is_filtered`: finished calls were not dumped. `status`: the group's counters on
-    the rank; both None if they do not count collectives. `latest`: the last call in the ring, in any group.
+    `is_cut`: whether the ring has lost calls. `is_filtered`: whether finished calls were not dumped. `status`: the
+    group's counters on the rank, both None if they do not count collectives. `latest`: the last call in the ring, in
+    any group.
     """
 
     entries: Sequence[Entry]
@@ -48,7 +49,7 @@ class Calls:
 
     @cached_property
     def by_seq(self) -> dict[int, list[Entry]]:
-        """The collectives by number; several with one number were coalesced."""
+        """The collectives by number. Collectives with the same number were coalesced."""
         entries_by_seq: dict[int, list[Entry]] = defaultdict(list)
         for entry in self.entries:
             if not entry.is_p2p:
@@ -61,18 +62,18 @@ class Calls:
 
     @cached_property
     def last(self) -> int:
-        """The last collective in the ring; -1 if it has none."""
+        """The number of the last collective in the ring, or -1 without collectives."""
         return max(self.by_seq, default=-1)
 
     @cached_property
     def called(self) -> int:
-        """The last number that the rank is known to have called; -1 if none is known."""
+        """The last number that the rank is known to have called, or -1 if no number is known."""
         return max(self.last, _known(self.status.enqueued))
 
     def has_not_called(self, seq: int) -> bool:
         """Return whether the rank certainly has not called this number.
 
-        A ring that lost calls and has none of the group proves nothing, unless the counters are known.
+        A ring that lost calls and has no call of the group proves nothing, unless the counters are known.
         """
         is_known = bool(self.by_seq) or not self.is_cut or self.status.enqueued is not None
         return is_known and seq > self.called
@@ -100,7 +101,7 @@ class Calls:
 
     @cached_property
     def transfers(self) -> list[tuple[Entry, Entry]]:
-        """Sends and receives, each with the call that has its state: itself, or the end of the coalesced calls."""
+        """Sends and receives, each with the call that has its state (itself, or the end marker of coalesced calls)."""
         p2p_entries = [entry for entry in self.entries if entry.is_p2p]
         ends = {entry.p2p_seq: entry for entry in p2p_entries if is_end(entry)}
         return [(entry, ends.get(entry.p2p_seq, entry)) for entry in p2p_entries if not is_end(entry)]
@@ -114,7 +115,7 @@ class Calls:
 
 def calls_of(dumps: Mapping[int, Dump], entries: Mapping[int, Sequence[Entry]], group: Group) -> dict[int, Calls]:
     """Return, for each rank with a dump, its calls in a group."""
-    # Gloo's counters count all operations, and NCCL's may include transfers, so they are not numbers of collectives.
+    # Gloo's counters count all operations, and NCCL's may include transfers. Then they are not numbers of collectives.
     is_counted = not any(e.is_p2p or e.backend in WITHOUT_STATES for of_rank in entries.values() for e in of_rank)
     calls_by_rank: dict[int, Calls] = {}
     for rank in group.ranks:

@@ -1,7 +1,7 @@
-"""Reader for a rank's dump of PyTorch's Flight Recorder: JSON (`dump_json`) or pickle (the default) → plain data.
+"""Reader for a rank's dump of PyTorch's Flight Recorder, as JSON (`dump_json`) or pickle (the default).
 
-Format: `FlightRecorder.hpp`, versions 2.x. Only the file's name has the rank. Loading an untrusted pickle could run
-arbitrary code, so only builtin containers, numbers and texts are accepted.
+Format: `FlightRecorder.hpp`, versions 2.x. Only the file's name contains the rank. Loading an untrusted pickle could
+run arbitrary code, so only builtin containers, numbers and texts are accepted.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ _TOP_KEYS = {
     b"pg_status",
     b"entries",
 }
-_OWN_KEYS = b'"pg_config"', b'"collective_seq_id"'  # keys of dumps alone
+_OWN_KEYS = b'"pg_config"', b'"collective_seq_id"'  # keys that only dumps have
 _HEAD, _PICKLE_HEAD, _FIRST, _PIECE = 4096, 1 << 20, 64, 1 << 20
 _SHOWN = 60  # characters of a wrong value in a message
-# Per dump: a ring has thousands of calls, but a few bytes of pickle can expand to many more.
+# Limits per dump. A ring has thousands of calls, but a few bytes of pickle can expand to many more.
 _MOST_CALLS, _MOST_SIZES = 1_000_000, 10_000_000
 MAX_DUMP_BYTES = 1 << 30
 
 
 class DumpError(TracelakeError):
-    """The file is not a readable dump; the message names the file and the next step."""
+    """The file is not a readable dump. The message names the file and the next step."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """A process group as a rank records it. Names may repeat after a split: `ranks` distinguishes the groups.
+    """A process group as a rank records it. Names may repeat after a split, so `ranks` distinguishes the groups.
 
-    `is_inferred`: no dump lists the group's ranks, so they are the ranks that called something in it.
+    `is_inferred`: whether no dump lists the group's ranks, so that `ranks` are the ranks with calls in it.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Status:
-    """Counters of a process group on a rank, which outlive the ring. None: no such call yet, or not counted."""
+    """Counters of a process group on a rank, which outlive the ring. None if no such call was made or counted."""
 
     enqueued: int | None
     completed: int | None
@@ -67,12 +67,12 @@ class Status:
 
 @dataclass(frozen=True)
 class Entry:
-    """A collective or point-to-point call in the ring. Times are ns since the epoch; None is "not seen (yet)".
+    """A collective or point-to-point call in the ring. Times are ns since the epoch, None if not seen (yet).
 
     `seq` counts the group's collectives. `op` is the name without its backend ("all_reduce"). `start_ns` and
-    `completed_ns` are when a watchdog noticed the state, late by up to its period: they are not kernel times.
-    `retired`: the backend is done with the call; if it did not complete, it timed out or failed. `pg_id` is the group's
-    number on this rank only. `frame`: the line of the user's code that called it.
+    `completed_ns` are the times at which a watchdog noticed the state, up to one period late. They are not kernel
+    times. `retired`: whether the backend is done with the call. A retired call that did not complete timed out or
+    failed. `pg_id` is the group's number on this rank only. `frame`: the line of the user's code that made the call.
     """
 
     record_id: int
@@ -100,11 +100,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Dump:
-    """A rank's dump. `minor` is the minor version of the format; `groups` by name; `statuses` by `pg_id`.
+    """A rank's dump. `minor`: minor version of the format. `groups` are by name, `statuses` by `pg_id`.
 
-    `written_ns`: the file's modification time, ns since the epoch: the dump is not newer. `pg_status` and
-    `communication_state` are JSON texts with the dump's data about its groups and about the communication library; None
-    if it has none.
+    `written_ns`: the file's modification time, ns since the epoch, an upper bound of the dump's time. `pg_status` and
+    `communication_state`: JSON texts with the dump's data about its groups and about the communication library, or None
+    if the dump has no such data.
     """
 
     path: Path
@@ -121,7 +121,7 @@ class Dump:
 
     @property
     def is_cut(self) -> bool:
-        """Whether calls are missing: the ring has overwritten them, or only unfinished calls were dumped."""
+        """Whether calls are missing, because the ring has overwritten them, or only unfinished calls were dumped."""
         ids = [entry.record_id for entry in self.entries]
         if not ids:
             return any(status.enqueued for status in self.statuses.values())
@@ -186,7 +186,7 @@ def read_dump(path: str | Path) -> Dump:
         library = top.get("comm_lib_version") or top.get("nccl_version")
         library = None if library is None else text(str(library))
         raw_texts = tuple(_said(top, key) for key in ("pg_status", "nccl_comm_state"))
-    except RecursionError:  # any field may contain anything, even itself
+    except RecursionError:  # a field may contain any value, even itself
         details = "lists or objects are nested too deeply"
         raise DumpError(f"{shown_path}: it does not match version {version}: {details}; dump it again") from None
     except Exception as error:
@@ -243,13 +243,13 @@ def _group(name: str, raw: Any) -> Group:
 
 
 def _status(status: Mapping[str, Any]) -> Status:
-    """Return the counters. JSON has texts where the pickle has numbers; both use -1 for "no call"."""
+    """Return the counters. JSON has texts where the pickle has numbers. Both use -1 for "no call"."""
     numbers = (whole("pg_status", status.get(f"last_{event}_collective", -1)) for event in ("enqueued", "completed"))
     return Status(*(None if number < 0 else number for number in numbers))
 
 
 def _said(top: Mapping[str, Any], key: str) -> str | None:
-    """Return `top[key]` as JSON text; None if it is missing or empty. Raise ValueError."""
+    """Return `top[key]` as JSON text, or None if it is missing or empty. Raise ValueError."""
     try:
         return text(json.dumps(top[key], default=str, allow_nan=False)) if top.get(key) else None
     except (ValueError, TypeError):

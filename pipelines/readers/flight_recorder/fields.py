@@ -13,12 +13,12 @@ from pipelines.readers.secrets import masked_text
 LARGEST = 2**63 - 1  # a BIGINT
 _MOST_BITS = 192
 _KINDS = {list: "a list", tuple: "a list", dict: "an object", bytes: "bytes"}
-_LONG = 1000  # characters from which on a text is not cached
+_LONG = 1000  # texts with at least this many characters are not cached
 _LONGEST_MS = 2**53 / 1e6  # 104 days
 
 
 def whole(key: str, value: Any) -> int:
-    """Return an integer that fits a BIGINT; JSON has some as texts. Raise ValueError."""
+    """Return a BIGINT integer from a number or from a text, as in JSON. Raise ValueError."""
     if isinstance(value, int | float | str) and not isinstance(value, bool):
         try:
             number = int(value)
@@ -51,7 +51,7 @@ def ints(key: str, values: Any) -> tuple[int, ...]:
 
 
 def several(key: str, value: Any) -> Sequence[Any]:
-    """Return a list; empty if the field is absent, null or otherwise empty. Raise ValueError."""
+    """Return a list, or an empty tuple if the field is absent, null or otherwise empty. Raise ValueError."""
     if isinstance(value, list | tuple):
         return value
     if not value and not isinstance(value, int | float):
@@ -74,7 +74,7 @@ def needed(fields: Mapping[str, Any], key: str) -> Any:
 
 
 def text(value: str) -> str:
-    """Return a text that can be stored and printed: lone surrogates are escaped, values that look secret are masked."""
+    """Return a text that can be stored and printed, with lone surrogates escaped and apparent secrets masked."""
     return _repeated(value) if len(value) < _LONG else _stored(value)
 
 

@@ -1,13 +1,16 @@
-"""The rules: the fault at a sequence number of a process group, and the ranks that have it.
+"""Rules for the fault at a sequence number of a process group, and for the ranks that cause it.
 
-1. some ranks have not called it: `missing_rank`, those ranks (also, ambiguous, where the ring lost the evidence);
-2. operations differ: `op_mismatch`, the ranks with the rarer operation;
-3. sizes differ (if the operation requires equal ones), 4. dtypes differ: likewise;
-5. completed on some ranks only: `state_split`, the ranks that have not finished;
-6. scheduled on some, started on others: `not_started`, the ranks whose stream is blocked by other work;
-7. joined by all and completed by none: `all_joined_not_completed`, no rank: look at the network.
+1. Some ranks have not made the call: `missing_rank` with these ranks (also, as ambiguous, if rings lost the evidence).
+2. Operations differ: `op_mismatch` with the ranks of the rarer operation.
+3. Sizes differ although the operation requires equal sizes: `size_mismatch` with the ranks of the rarer sizes.
+4. Data types differ: `dtype_mismatch` with the ranks of the rarer type.
+5. The call completed on some ranks only: `state_split` with the ranks that have not finished.
+6. The call is scheduled on some ranks and started on others: `not_started` with the ranks on which other work blocks
+   the stream.
+7. All ranks joined and no rank completed: `all_joined_not_completed` without a rank. The network may be the cause.
 
-No rank is the reference: PyTorch's own analyzer takes the first, and blames all others if the first is the odd one out.
+No rank is the reference. PyTorch's own analyzer compares with the first rank, so it blames all others if that rank is
+at fault.
 """
 
 from __future__ import annotations
@@ -22,21 +25,21 @@ from pipelines.readers.flight_recorder.calls import COMPLETED, Calls, has_timed_
 from pipelines.readers.flight_recorder.dump import Entry
 from pipelines.readers.flight_recorder.transfers import Waiting
 
-# For these operations ranks may pass any sizes; of the out-of-place forms only the root has an output.
+# For these operations, ranks may pass any sizes. In the out-of-place forms, only the root has an output.
 _UNEVEN = {"scatter", "gather", "broadcast_oop", "reduce_oop"}
 _ALL_TO_ALL = {"all_to_all", "all_to_all_base", "all_to_all_single", "alltoall", "alltoall_base"}
-# Kinds that a rank which is merely late also causes; the other kinds are always errors.
+# Kinds that a late rank also causes. The other kinds are always errors.
 _OF_TIME = {"missing_rank", "state_split", "not_started", "all_joined_not_completed", "missing_peer", "transfer_not_completed"}  # fmt: skip
 _Sizes = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """The fault at `seq`. `culprits` are ranks; `ambiguous` if no rank is in the minority, or a ring lost calls.
+    """The fault at `seq`. `culprits`: ranks. `ambiguous`: whether no rank is in the minority, or a ring lost calls.
 
-    `created_ns`: when the first rank that joined called it, ns since the epoch. `waited_ns`: from then to the newest
-    file, an upper bound of the waiting time; None if the clocks do not fit. `frames`: the calling line of each rank.
-    `last_calls`: for a rank that did not call it, its last call in any group.
+    `created_ns`: time of the first rank's call, ns since the epoch. `waited_ns`: time from then to the newest file, an
+    upper bound of the waiting time; None if the clocks do not fit. `frames`: the calling line of each rank.
+    `last_calls`: the last call in any group of each rank that did not make this call.
     """
 
     kind: str
@@ -63,7 +66,7 @@ class Finding:
     def may_be_slow(self) -> bool:
         """Whether the timeout had not expired when the dumps were written.
 
-        A rank that is merely late then looks the same. False for faults that do not depend on time, and if the times
+        A late rank then looks the same as a hanging rank. False for faults that do not depend on time, and if the times
         are unknown.
         """
         if self.kind not in _OF_TIME or self.has_timed_out or self.waited_ns is None or self.timeout_ms is None:
@@ -72,12 +75,12 @@ class Finding:
 
 
 def find_at(seq: int, calls: Mapping[int, Calls], has_sizes: bool) -> Finding | None:
-    """Return the fault at one sequence number, or None. `calls` by rank.
+    """Return the fault at one sequence number, or None if there is no fault. `calls`: by rank.
 
-    `has_sizes`: the sizes of all-to-all operations are reliable, and there is a dump of every rank of the group.
+    `has_sizes`: whether the sizes of all-to-all operations are reliable, and every rank of the group has a dump.
     """
     joined = _there(seq, calls)
-    if not joined:  # Overwritten on every rank, or the number of a call that the backend does not record.
+    if not joined:  # every rank has overwritten the call, or the backend does not record it
         return None
     ops = {rank: "+".join(e.op for e in entries) for rank, entries in joined.items()}
     states = {rank: calls[rank].state(seq) for rank in joined}
@@ -106,7 +109,7 @@ def find_at(seq: int, calls: Mapping[int, Calls], has_sizes: bool) -> Finding | 
         culprits, ambiguous = _rarer(joined, value_of)
         if culprits:
             return finding(kind, culprits, ambiguous)
-    if has_sizes and len(joined) == len(calls) and _bytes_lost(joined):  # a sum without one rank proves nothing
+    if has_sizes and len(joined) == len(calls) and _bytes_lost(joined):  # the sums are comparable only with all ranks
         return finding("size_mismatch", joined, ambiguous=True)
     unfinished = {rank for rank, state in states.items() if state != COMPLETED}
     if not unfinished:
@@ -160,7 +163,7 @@ def _last_call(calls: Calls) -> str | None:
 
 
 def _rarer(joined: Mapping[int, Sequence[Entry]], value_of: Callable[[Entry], Any]) -> tuple[list[int], bool]:
-    """Return the ranks whose calls differ from the most common; all ranks, and True, if no value is the most common."""
+    """Return the ranks whose value is not the most common value, and False. For a tie, return all ranks and True."""
     values = {rank: tuple(value_of(entry) for entry in entries) for rank, entries in joined.items()}
     counts = Counter(values.values()).most_common()
     if len(counts) == 1:
@@ -175,14 +178,14 @@ def _plain(op: str) -> str:
 
 
 def _fixed_sizes(entry: Entry) -> Any:
-    """Return the sizes that must be equal on all ranks; None for operations that may be uneven."""
+    """Return the sizes that must be equal on all ranks, or None for operations that may be uneven."""
     op = _plain(entry.op)
     uneven = op in _UNEVEN or op in _ALL_TO_ALL or op.endswith("v")
     return None if uneven else (entry.input_sizes, entry.output_sizes)
 
 
 def _dtypes(entry: Entry) -> Any:
-    """Return input and output dtypes; their union for operations where only the root has one side."""
+    """Return input and output dtypes, or their union for operations where only the root has both sides."""
     both = entry.input_dtypes, entry.output_dtypes
     return frozenset().union(*both) if _plain(entry.op) in _UNEVEN else both
 

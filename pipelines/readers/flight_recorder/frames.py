@@ -1,4 +1,4 @@
-"""The frame of user code in a recorded stack: stacks begin inside PyTorch, with C++ frames in the recorder itself."""
+"""Search for the frame of user code in a recorded stack, whose innermost frames are in PyTorch and its recorder."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _NO_FILE = ("", "??", "None")
 
 
 def user_frame(frames: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return `file:line function` of the innermost frame of user code: Python, and not in an installed package.
+    """Return `file:line function` of the innermost frame of user code (Python outside of installed packages).
 
-    Without one, use the innermost frame of a package other than PyTorch; then the innermost frame that belongs neither
-    to the recorder nor to the allocator; then the innermost that does not belong to the recorder. None if there is none
-    (JSON dumps have no frames).
+    Without user code, use the innermost frame of a package other than PyTorch, else the innermost frame that belongs
+    neither to the recorder nor to the allocator, else the innermost frame that does not belong to the recorder. Return
+    None without such a frame (JSON dumps have no frames).
     """
     python = _outside_of_torch(frames)
     users = next((frame for frame in python if not _LIBRARY.search(_file(frame))), None)
@@ -42,7 +42,7 @@ def user_frame(frames: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 def called_frames(frames: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    """Return the frames without the innermost ones that record the stack and allocate."""
+    """Return the frames without the innermost frames, which record the stack and allocate memory."""
     pattern = _machinery("unwinder", "allocator")
     for depth, frame in enumerate(frames):
         if is_python(frame) or not pattern.search(_name(frame)):
@@ -56,7 +56,7 @@ def is_python(frame: Mapping[str, Any]) -> bool:
 
 
 def frame_text(frame: Mapping[str, Any]) -> str:
-    """Return `file:line function`, without the parts that are unknown."""
+    """Return `file:line function` without unknown parts."""
     file, line, name = _file(frame), frame.get("line"), _name(frame)
     if file in _NO_FILE:
         return name

@@ -1,8 +1,8 @@
 """Assignment of every call of a set of dumps to a process group, and search for the group's ranks.
 
-NCCL's dumps list every group with its ranks. Gloo's (torch 2.13) do not: in `pg_config` all groups share the name '',
-with the ranks of the default group if it is the only group, and otherwise without ranks. Calls carry the real names.
-Such a group's ranks are those listed under '' if nothing contradicts them, else the ranks that called something in it.
+NCCL's dumps list every group with its ranks. In `pg_config` of Gloo's dumps (torch 2.13), all groups share the name '',
+with the ranks of the default group if it is the only group, and otherwise without ranks. Calls have the real names.
+Such a group gets the ranks listed under '' if no call contradicts them, else the ranks with calls in the group.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Key = tuple[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Unplaced:
-    """Calls of a rank that fit no group: the dumps list the group without this rank."""
+    """Calls of a rank that cannot be assigned, because no group or several groups have their name and this rank."""
 
     rank: int
     name: str

@@ -1,4 +1,4 @@
-"""Flight Recorder dumps → the lake. All dumps of a folder are one set, identified by its content."""
+"""Ingestion of Flight Recorder dumps. All dumps of a folder are one set, identified by its content."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipelines.readers.inputs import Read, Reading, SetInput
 
 
 def dump_files(files: Iterable[Path]) -> dict[Path, list[Path]]:
-    """Return the dumps by folder: a single dump brings the others of its folder, because they are one set."""
+    """Return the dumps by folder. A single dump adds the others of its folder, because they are one set."""
     folders = dict.fromkeys(path.parent for path in files if is_dump(path))
     return {
         folder: [path for path in sorted(folder.iterdir()) if path.name[:1] != "." and is_dump(path)]
@@ -25,7 +25,7 @@ def dump_files(files: Iterable[Path]) -> dict[Path, list[Path]]:
 
 
 def stage_dumps(reading: Reading, folder: Path, files: Collection[Path]) -> Read | None:
-    """Stage one set; None if no dump can be read.
+    """Stage one set. Return None if no dump can be read.
 
     A dump that cannot be read is rejected on its own, and the set's verdicts report it as missing.
     """

@@ -1,4 +1,4 @@
-"""Check of a pickle's opcodes before it is loaded: 50 bytes can make the loader allocate gigabytes.
+"""Check of a pickle's opcodes before it is loaded, because 50 bytes can make the loader allocate gigabytes.
 
 The loader stores objects that it may need again in a list by number, and makes that list as long as the largest number.
 A genuine pickle numbers its objects consecutively, so no number exceeds the pickle's length.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickletools
 
-_STEP = [-1] * 256  # bytes after each opcode; -1: counted by _behind
+_STEP = [-1] * 256  # bytes after each opcode, or -1 if `_behind` must count them
 _COUNTED: dict[int, int] = {}  # opcode → bytes of the length field before its argument
 _TEXT: dict[int, int] = {}  # opcode → lines
 for _op in pickletools.opcodes:
@@ -30,7 +30,7 @@ _LONG_BINPUT, _PUT, _STOP = ord("r"), ord("p"), ord(".")
 
 
 class Bomb(ValueError):
-    """A pickle that would take far more memory than its length, or is truncated; the message gives the byte offset."""
+    """A pickle that would take far more memory than its length, or is truncated. The message gives the byte offset."""
 
 
 def check_opcodes(data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Loader for pickles of containers, texts and numbers. Loading any other could run arbitrary code."""
+"""Loader for pickles of containers, texts and numbers. Loading any other pickle could run arbitrary code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipelines.readers.flight_recorder.opcodes import check_opcodes
 
 
 class NotPlain(Exception):
-    """The pickle contains more than data; the message describes it, as in `the pickle names os.system`."""
+    """The pickle contains more than data. The message describes it, as in `the pickle names os.system`."""
 
 
 def load_plain(data: bytes) -> Any:

@@ -1,4 +1,4 @@
-"""Dumps and verdicts as rows of the lake's tables; lists are JSON texts, times ns."""
+"""Dumps and verdicts as rows of the lake's tables. Lists are JSON texts. Times are in ns."""
 
 from __future__ import annotations
 
@@ -79,18 +79,18 @@ def _entry_row(dump: Dump, entry: Entry, group: Group | None) -> Row:
 
 
 def _in_ns(ms: int | None) -> int | None:
-    """Return ns from ms; None for None, and for more than a BIGINT can store: 292 years mean no timeout."""
+    """Return ns from ms, or None without a value or beyond a BIGINT, because 292 years mean no timeout."""
     return None if ms is None or abs(ms) > LARGEST // 1_000_000 else 1_000_000 * ms
 
 
 def _elements(sizes: Sequence[Sequence[int]]) -> int | None:
-    """Return the total number of elements; None if it exceeds a BIGINT: no tensors are that large."""
+    """Return the total number of elements, or None if it exceeds a BIGINT, because no tensors are that large."""
     n_elements = sum(map(math.prod, sizes))
     return n_elements if abs(n_elements) <= LARGEST else None
 
 
 def verdict_rows(verdict: Verdict) -> list[Row]:
-    """Return the rows of `flight_recorder_verdicts`: one per process group."""
+    """Return the rows of `flight_recorder_verdicts`, one per process group."""
     return [_verdict_row(group, group is verdict.root) for group in verdict.groups]
 
 

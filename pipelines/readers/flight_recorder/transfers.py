@@ -1,6 +1,6 @@
-"""Sends and receives that wait: for a peer that did not take part, or together with it.
+"""Unfinished sends and receives, whose peer did not take part or waits as well.
 
-The two sides of a transfer have no common number. So the n-th send from a to b is matched with the n-th receive of b
+The two sides of a transfer have no common number, so the n-th send from a to b is matched with the n-th receive of b
 from a, if no ring has lost a call. Otherwise, a peer with an unfinished counterpart is assumed to have joined.
 """
 
@@ -19,7 +19,7 @@ _OP = re.compile(r"^(?:(send) (\d+)->(\d+)|(recv) (\d+)<-(\d+))$")
 
 @dataclass(frozen=True)
 class Transfer:
-    """A send or receive of `rank` with `peer` (ranks of the job); `ordinal`: its index between these two, from 0."""
+    """A send or receive of `rank` with `peer` (ranks of the job). `ordinal`: its index between these two, from 0."""
 
     entry: Entry
     rank: int
@@ -34,7 +34,7 @@ class Transfer:
 class Waiting:
     """The transfer that waits longest.
 
-    `kind`: missing_peer or transfer_not_completed; `is_sure`: rings are complete.
+    `kind`: missing_peer or transfer_not_completed. `is_sure`: whether the rings of both ranks are complete.
     """
 
     transfer: Transfer
@@ -43,7 +43,7 @@ class Waiting:
 
 
 def waiting_transfer(group: Group, calls: Mapping[int, Calls]) -> Waiting | None:
-    """Return the unfinished transfer that was called first, or None; those with a missing peer take precedence."""
+    """Return the earliest unfinished transfer, or None. Transfers with a missing peer take precedence."""
     by_rank = {rank: _transfers(group, rank, own_calls) for rank, own_calls in calls.items()}
     waits = [
         _judge(transfer, by_rank, calls)

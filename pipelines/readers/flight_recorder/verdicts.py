@@ -1,7 +1,7 @@
-"""Verdict on the dumps of a job: per process group, the first collective on which its ranks diverge, and those ranks.
+"""Verdict on a job's dumps: for each process group, the first collective on which ranks diverge, and these ranks.
 
-A job is healthy only if nothing contradicts it: every call fits a group, no rank's dump is missing, and every call is
-over. Anything else is a doubt, and the set is undecided.
+A job without a finding is healthy only if every call fits a group, no rank's dump is missing, and every call is over.
+Anything else is a doubt, and the set is undecided.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pipelines.readers.flight_recorder.groups import Unplaced, place
 from pipelines.readers.flight_recorder.transfers import waiting_transfer
 
 OVERWRITTEN = "rings overwritten"
-"""The reason of a low confidence that the ring buffers no longer show who made the call."""
-_ALL_TO_ALL_SIZES = 4  # minor version of the format from which on the sizes of all-to-all are reliable
+"""Reason for a low confidence: the ring buffers no longer show which ranks made the call."""
+_ALL_TO_ALL_SIZES = 4  # first minor version of the format with reliable sizes of all-to-all
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class GroupVerdict:
 
     @property
     def confidence(self) -> str | None:
-        """`high`, or `low` with its reasons; None without a finding."""
+        """`high`, or `low` with its reasons, or None without a finding."""
         if self.finding is None:
             return None
         reasons = ["dumps missing"] if self.dump_missing else []
@@ -66,8 +66,9 @@ class GroupVerdict:
 class Verdict:
     """The verdicts of all groups, ordered by name and ranks. `root`: the group with the finding that causes the others.
 
-    `is_circle`: there is no single root, because each rank that is waited for waits in another group; `root` is then
-    the first. `unplaced`: calls that fit no group and are not compared. `doubts`: reasons not to call the job healthy.
+    `is_circle`: whether the findings have no single root, because each blamed rank waits in another group. Then `root`
+    is the earliest. `unplaced`: calls that fit no group and are not compared. `doubts`: reasons not to call the job
+    healthy.
     """
 
     groups: tuple[GroupVerdict, ...]
@@ -86,7 +87,7 @@ def judge(dumps: Sequence[Dump]) -> Verdict:
     """Compare the dumps of one job's ranks. Raise DumpError for two dumps of a rank, or no dumps.
 
     Groups are identified by name and ranks. A finding that blames a rank which waits in another group follows from that
-    group's finding. If several findings remain, the first is the root: a guess if the clocks of hosts differ.
+    group's finding. If several findings remain, the earliest is the root. It is a guess if the clocks of hosts differ.
     """
     if not dumps:
         raise DumpError("no dumps: give the files of all ranks")
@@ -134,7 +135,7 @@ def _judge_group(group: Group, dumps: Mapping[int, Dump], entries: Mapping[int, 
 
 
 def _first(calls: Mapping[int, Calls]) -> int | None:
-    """Return the first number from which on all rings have the calls; None if no ring has any.
+    """Return the first number from which on all rings have the calls, or None if no ring has a collective.
 
     Rings without finished calls count as complete.
     """

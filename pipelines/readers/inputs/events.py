@@ -48,7 +48,7 @@ _TABLES = (MARK, "findings", REJECTS)  # tables whose rows are inserted here; th
 
 
 class EventBatch:
-    """Traces that were read, staged as private Parquet files until `commit` makes all of them visible."""
+    """Batch of traces, staged as private Parquet files until `commit` makes all of them visible."""
 
     def __init__(self, lake: Lake, job: str | None, limits: Limits | None = None, process: str | None = None) -> None:
         self.limits = limits or Limits.from_environment()
@@ -77,7 +77,7 @@ class EventBatch:
     def add(self, path: Path, on_bytes: Callable[[int], Any] | None) -> list[TraceRow]:
         """Ingest one file. Return a row for the file, or for each of its traces (`EventInput.parts`), or for `process`.
 
-        An exception rejects only this trace, unless its cause is the lake's disk, the environment or our own rules.
+        An exception rejects only this trace, unless its cause is the lake's disk, the environment or tracelake's rules.
         """
         files: list[TraceFile] = []
         if refused := self._tried(
@@ -136,8 +136,8 @@ class EventBatch:
     def commit(self) -> set[str]:
         """Move the file of every table into place, the commit marker last.
 
-        Return the traces that another process committed since they were read here. Their rows in this batch have no commit
-        marker, so no view shows them.
+        Return the ids of traces that another process has committed since this process read them. Their rows in this
+        batch have no commit marker, so no view shows them.
         """
         for table in (MARK, "findings"):
             self.rows.execute(f"CREATE OR REPLACE TABLE {table} AS {self.catalog.models[table].sql}")
@@ -149,7 +149,7 @@ class EventBatch:
         return commit_tables(self.rows, self.lake, self.batch, TRACE, self._put_rejects, early=events)
 
     def _put_rejects(self) -> None:
-        """Add the rejected files to the lake, without those that it already has with the same reason (`known_rejects`)."""
+        """Add the rejected files to the lake, unless it has them with the same reason (`known_rejects`)."""
         for path, reason in superseded_by_batch(
             self.rows, self.lake, f"SELECT * FROM main.{MARK}", self.batch.batch_id
         ):

@@ -1,4 +1,4 @@
-"""Faults in the parts of a file, such as its lines: the number of parts with each fault, and the first such part."""
+"""Faults in the parts of a file, such as its lines, with the number of parts and the first part for each fault."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ T = TypeVar("T")
 
 
 class BadValue(ValueError):
-    """A value that does not fit its column; the message names both."""
+    """A value that does not fit its column. The message names both."""
 
 
 @dataclass
 class Fault:
-    """Parts with the same fault. `detail` describes the first of them, with its place in the file."""
+    """Parts with the same fault. `detail` describes the first of them, with its location in the file."""
 
     severity: str
     n: int
@@ -32,7 +32,7 @@ class Faults:
     by_name: dict[str, Fault] = field(default_factory=dict)
 
     def add(self, fault: str, severity: str, detail: str, n: int = 1) -> None:
-        """Count `n` occurrences of a fault; keep the detail of the first call."""
+        """Count `n` occurrences of a fault, and keep the detail of the first call."""
         entry = self.by_name.setdefault(fault, Fault(severity, 0, as_text(detail)))
         entry.n += n
 

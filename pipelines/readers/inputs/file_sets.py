@@ -1,4 +1,4 @@
-"""Ingestion of sets of files into the tables of their scope. All new sets are one batch, visible with its commit marker."""
+"""Ingestion of sets of files into the tables of their scope. All new sets form one batch with one commit marker."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def ingest_sets(
     on_bytes: Callable[[int], Any] | None = None,
     limits: Limits | None = None,
 ) -> list[TraceRow]:
-    """Ingest sets. Return one row per set, and one per file that is rejected although its set is not.
+    """Ingest sets. Return a row per set, and a row per file that is rejected although its set is ingested.
 
-    Raise WrongLimit, duckdb.IOException or OSError if the lake cannot be written, and TooLittleMemory if memory does not suffice for
-    the commit.
+    Raise WrongLimit, duckdb.IOException or OSError if the lake cannot be written, and TooLittleMemory if memory does
+    not suffice for the commit.
     """
     mark = tables_of(kind.scope)[0]
     batch = lake.new_batch()
@@ -54,7 +54,7 @@ def ingest_sets(
             if on_bytes:
                 on_bytes(total_size(files))
         if any(row.trace_id and row.status != "known" for row in rows):
-            # Of two states of a set the newest batch counts. What was read here may be newer than a batch that began later.
+            # A set's state is that of its newest batch. The state read here may be newer than a batch that began later.
             if any(other.batch_id > batch.batch_id for other in lake.batches(mark)):
                 batch = lake.new_batch()
                 reading.move(batch)
@@ -72,7 +72,7 @@ def ingest_sets(
 
 
 def committed_row_dicts(lake: Lake, mark: str) -> list[dict[str, Any]]:
-    """Return the committed rows of a marker table, the newest of each key."""
+    """Return the committed rows of a marker table, with the newest row of each key."""
     files = lake.committed_files(mark)
     if not files:
         return []
@@ -81,7 +81,7 @@ def committed_row_dicts(lake: Lake, mark: str) -> list[dict[str, Any]]:
 
 
 def states(kind: SetInput, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the state of each key in rows of the marker table of an input that has states. Of several rows the last counts."""
+    """Return the state of each key in rows of a marker table, from the key's last row. Without states, return {}."""
     key = KEYS[tables_of(kind.scope)[0]]
     return {row[key]: kind.state(row) for row in rows} if kind.state else {}
 

@@ -19,7 +19,7 @@ _SHOWN = 20  # names in a message
 
 
 def classify_files(files: Iterable[Path]) -> tuple[Sets, list[Path], dict[Path, str]]:
-    """Return (sets by input in the order of scopes, files that belong to no set, reason by file at which an input fails)."""
+    """Return the sets by input in the order of scopes, the files in no set, and the failures (reason by file)."""
     sets_by_kind: Sets = []
     remaining, failed = list(files), {}
     for declared in sorted(_declared("SetInput"), key=_place):
@@ -40,7 +40,10 @@ def set_input(mark: str) -> SetInput:
 
 
 def _read_for_themselves(files: list[Path]) -> list[Path]:
-    """Return the files, each file that is read together with another one (`EventInput.read_with`) replaced by that one."""
+    """Return the files.
+
+    Replace a file that is read together with another (`EventInput.read_with`) by the other file.
+    """
     replaced: dict[Path, Path] = {}
     for declared in _declared("EventInput"):
         for path in files if declared.suffixes else ():
@@ -59,7 +62,7 @@ def _other(read_with: Callable[[Path], Path | None], path: Path) -> Path | None:
 
 
 def _asked(kind: SetInput, files: list[Path]) -> tuple[Mapping[Path, Collection[Path]], dict[Path, str]]:
-    """Return the sets, and the reason by file at which `recognise` fails. Such files do not affect the others."""
+    """Return the sets, and the reason for each file on which `recognise` fails. Such a file does not affect others."""
     try:
         return kind.recognise(files), {}
     except Exception:
@@ -76,7 +79,7 @@ def _failure(kind: SetInput, path: Path) -> str | None:
 
 
 def events_input(path: Path) -> EventInput:
-    """Return the input that reads a file as a trace: the first that recognizes it, else the one without `recognise`."""
+    """Return the first input that recognizes a file as a trace, else the input without `recognise`."""
     fallbacks: list[EventInput] = []
     for declared in _declared("EventInput"):
         if _fits(declared, path):
@@ -89,7 +92,10 @@ def events_input(path: Path) -> EventInput:
 
 
 def trace_file(path: Path, process: str | None, limits: Limits) -> TraceFile:
-    """Recognize a file; `process` is the name of one of its traces. Raise TraceRejected if it has no such trace."""
+    """Return a file with the input that reads it and `process`, the name of one of its traces, or None for all.
+
+    Raise TraceRejected if the file has no such trace.
+    """
     kind = events_input(path)
     if process is not None and process not in (names := kind.parts(path, limits)):
         alternatives = f"it has {', '.join(names[:_SHOWN])}" if names else "it holds one trace: leave --process out"

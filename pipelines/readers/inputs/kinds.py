@@ -24,8 +24,8 @@ class TraceRow:
     retention removed it) or rejected.
 
     A set of files that are ingested together is one row. Then `path` is their folder (for an op-level job, its Parquet
-    file), `trace_id` is the key of the set (run_id, job_id, set_id, recording_id), and `n_events` counts its timings, ops,
-    calls or samples.
+    file), `trace_id` is the key of the set (run_id, job_id, set_id, recording_id), and `n_events` counts its timings,
+    ops, calls or samples.
     """
 
     path: str
@@ -40,7 +40,7 @@ class TraceRow:
 
 
 class Rejected(TracelakeError):
-    """Files that an input recognized but cannot read; the message says why and what to do."""
+    """Files that an input recognized but cannot read. The message gives the reason and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,11 @@ class SetInput:
     """An input whose files fill the tables of a scope in sets, each once by its key in the scope's commit marker.
 
     `scope` and `suffixes` (of file names, () for any file) must be literals, because they are read without an import.
-    `recognise(files)` returns the files of each set, by the path that represents it. `read(reading, path, files)` stages the
-    tables of one set, or returns None if none of its files could be read. If it raises, one of `refusals` or anything else,
-    only this set is rejected. `state(row)` returns the state of the set of a row of the commit marker; `is_news(stored, read)`
-    whether a set that was read in one state replaces that of the lake in the other, by default never. `before_put(con, lake)`
-    is called under the lake's lock before the tables are written.
+    `recognise(files)` returns the files of each set, by the path that represents it. `read(reading, path, files)`
+    stages the tables of one set, or returns None if none of its files could be read. An exception (of `refusals` or any
+    other) rejects only this set. `state(row)` returns the state of a set from its row in the commit marker.
+    `is_news(stored, read)` returns whether a set with the state `read` replaces the set with the state `stored` in the
+    lake (default: never). `before_put(con, lake)` is called under the lake's lock before the tables are written.
     """
 
     scope: str
@@ -79,7 +79,10 @@ class SetInput:
     before_put: Callable[[duckdb.DuckDBPyConnection, Lake], None] | None = None
 
     def settled(self, known: Mapping[str, Any], read: Mapping[str, Any]) -> set[str]:
-        """Return the keys that no set replaces. `known`: the state of each key in the lake; `read`: of each that was read."""
+        """Return the keys of the lake that no set replaces.
+
+        `known`: state by key in the lake. `read`: state by key read.
+        """
         return {key for key, stored in known.items() if key not in read or not self.is_news(stored, read[key])}
 
 
@@ -88,12 +91,12 @@ class EventInput:
     """An input whose files are traces: rows of `events`, `traces` and `findings`, which all models of traces read.
 
     `suffixes` (of file names, () for any file) must be literals, because they are read without an import.
-    `recognise(path)` returns whether the input reads a file; None if it reads the files that no other input recognizes.
-    `read(request)` writes the requested trace to its `events_path`, unless its id is `known`. It raises TraceRejected, or
-    OSError if a file cannot be read. `parts(path, limits)` returns the names of the traces in a file of several, [] for other
-    files. A request has one of these names as `part`; without it, `read` raises TraceRejected for such a file.
-    `read_with(path)` returns the other file that is read together with this one as one trace, or None. At ingestion
-    that other file is then read, also if only this one is passed.
+    `recognise(path)` returns whether the input reads a file; it is None if the input reads the files that no other
+    input recognizes. `read(request)` writes the requested trace to its `events_path`, unless its id is `known`. It
+    raises TraceRejected, or OSError if a file cannot be read. `parts(path, limits)` returns the names of the traces in
+    a file of several traces, [] for other files. A request has one of these names as `part`; without it, `read` raises
+    TraceRejected for such a file. `read_with(path)` returns the file with which this file forms one trace, or None.
+    Ingestion then reads that file, even if only this file is passed.
     """
 
     suffixes: tuple[str, ...]
@@ -105,13 +108,16 @@ class EventInput:
 
 @dataclass(frozen=True)
 class TraceFile:
-    """A file that a user gave, recognized as traces of `kind`. `part`: which of them, None for the only one."""
+    """A file, and the input `kind` that reads it. `part`: the name of one of its traces, or None for all."""
 
     path: Path
     kind: EventInput
     part: str | None = None
 
     def traces(self, limits: Limits) -> list[TraceFile]:
-        """Return each trace of the file, or only the `part`. Raise TraceRejected, or OSError if the file cannot be read."""
+        """Return each trace of the file, or only the `part`.
+
+        Raise TraceRejected, or OSError if the file cannot be read.
+        """
         names = self.kind.parts(self.path, limits) if self.part is None else ()
         return [replace(self, part=name) for name in names] or [self]

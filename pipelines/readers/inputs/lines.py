@@ -11,7 +11,7 @@ _LONGEST_LINE = 4 << 20
 
 
 def lines(source: Source, what: str) -> Iterator[tuple[bytes, bool]]:
-    """Yield lines without their line ends, and whether each had one. A last line of only whitespace is skipped.
+    """Yield each line without its line end, and whether it had a line end. Skip a last line of only whitespace.
 
     Raise Rejected if a line or the file is too large. `what`: description of the file for the message.
     """

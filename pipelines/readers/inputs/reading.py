@@ -24,11 +24,12 @@ from pipelines.readers.secrets import COMMAND, masked, may_be_secret, text_colum
 
 
 class Reading:
-    """Tables of a scope while sets are read. Schema `one` has the rows of the current set, `main` those of all sets.
+    """Tables of a scope while sets are read.
 
-    `known`: state by key, of the sets in the lake and those read so far. `job`: the job's name if it was passed at ingestion.
-    `limits`: on the size of a file, by default the environment's.
-    `rejected`: reason by file, for files that are rejected although their set is ingested.
+    Schema `one` has the current set's rows, schema `main` the rows of all sets. `known`: state by key, for the sets in
+    the lake and the sets read so far. `job`: the job's name if it was passed at ingestion. `limits`: limits on the size
+    of a file, by default the environment's. `rejected`: reason by file, for files that are rejected although their set
+    is ingested.
     """
 
     def __init__(
@@ -59,7 +60,10 @@ class Reading:
         self._fill(table, "TABLE")
 
     def add_files(self, table: str, paths: Collection[Path]) -> None:
-        """Fill a table of the set with its SQL, from Parquet files. Missing columns are NULL; without files there are no rows."""
+        """Fill a table of the set with its SQL, from Parquet files.
+
+        Missing columns are NULL. Without files, add no rows.
+        """
         by_name = ["union_by_name = true"] if len(paths) > 1 else []
         source = parquet_rows(paths, *by_name) if paths else "(SELECT 0) WHERE false"
         columns_present = {row[0] for row in self.con.execute(f"DESCRIBE FROM {source}").fetchall()}
@@ -82,7 +86,10 @@ class Reading:
         self.filled.add(table)
 
     def _mask(self, table: str, names: Sequence[str]) -> None:
-        """Mask the secrets in these text columns. Test for any first: planning the UPDATE takes longer than a small file."""
+        """Mask the secrets in these text columns.
+
+        Test for secrets first, because planning the UPDATE takes longer than reading a small file.
+        """
         if not names:
             return
         conditions = ", ".join(f"bool_or({may_be_secret(name)})" for name in names)
@@ -93,11 +100,11 @@ class Reading:
             )
 
     def file_columns(self, path: Path) -> dict[str, Any]:
-        """Return what the commit marker's row has of every file: its path, its job, and the time of ingestion. Raise WrongPattern."""
+        """Return the columns of every commit marker: path, job and time of ingestion. Raise WrongPattern."""
         return {
             "path": path_text(path.absolute()),
             "job": self.job or job_from_pattern(path) or job_from_inbox(path),
-            # Without its zone: DuckDB would convert a time with one to the zone of the machine.
+            # UTC without a time zone, because DuckDB would convert a time with a zone to the machine's zone.
             "ingested_at": datetime.now(UTC).replace(tzinfo=None),
         }
 

@@ -17,7 +17,10 @@ LAKE_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 def reason_of(error: Exception) -> str:
-    """Return the reason for `rejects`. Raise the error if its cause is the lake's disk, the environment or our own rules."""
+    """Return the reason for `rejects`.
+
+    Raise the error if the lake's disk, the environment or tracelake's rules cause it.
+    """
     raise_if_stopped(error)
     if isinstance(error, WrongPattern | CatalogError | WrongDuckDB):
         raise error

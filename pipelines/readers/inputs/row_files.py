@@ -50,7 +50,7 @@ class RowFiles:
         return self._counts[table]
 
     def paths(self, table: str) -> list[Path]:
-        """Return the table's file in a list, [] if it has no rows."""
+        """Return a list of the table's file, or [] if it has no rows."""
         return [self._path(table)] if table in self._writers else []
 
     def _path(self, table: str) -> Path:

@@ -1,6 +1,6 @@
 """Loading of one trace file into `events`, `traces`, `findings` of a connection, without a lake.
 
-Commands that read one file import this module and not those for a lake, which take long to import.
+Commands that read one file import this module instead of the modules for a lake, which take long to import.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def load_trace(
 ) -> ReadTrace:
     """Read one file into `events`, `traces` and `findings` of `con`, without a lake. Raise TraceRejected, or OSError.
 
-    `process`: name of a trace, for a file of several traces (`EventInput.parts`). With a `folder`, `events` is a view of a
-    Parquet file in it, which must exist as long as `con`. Otherwise `events` is a table. `lean`: see ReadRequest.
+    `process`: name of a trace, for a file of several traces (`EventInput.parts`). With a `folder`, `events` is a view
+    of a Parquet file in it, which must exist as long as `con`. Otherwise `events` is a table. `lean`: see ReadRequest.
     """
     file = trace_file(Path(path), process, Limits.from_environment())
     with tempfile.TemporaryDirectory() as scratch:

@@ -11,8 +11,8 @@ import duckdb
 from pipelines.base import database
 from pipelines.models.sqltext import first_line
 
-# Memory of DuckDB's tables and sorts before they spill to disk. The process needs more, which
-# tests/readers/memory_snapshots/test_memory.py measures. The allocator returns what it caches beyond that.
+# Memory of DuckDB's tables and sorts before they spill to disk. The process needs more, as measured by
+# tests/readers/memory_snapshots/test_memory.py. The allocator returns the memory that it caches beyond that.
 _GIGABYTES = 0.3
 _THREADS = 2  # each has its own buffers, which must fit the bound
 

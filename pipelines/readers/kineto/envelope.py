@@ -1,7 +1,7 @@
 """Start and end of a trace's event array, and the metadata before and after the array.
 
-A trace is `[event, ...]` or `{key: value, ..., "traceEvents": [event, ...], key: value, ...}`. The start is found by
-tokenizing (strings and brackets), not by searching, because a string may contain `"traceEvents": [`.
+A trace is `[event, ...]` or `{key: value, ..., "traceEvents": [event, ...], key: value, ...}`. The start is located by
+tokenizing (strings and brackets), because a text search would also match `"traceEvents": [` in a string.
 """
 
 import json
@@ -27,7 +27,7 @@ _END = re.compile(rf'\}}(\s*,?\s*)\](?={BLANK}(?:\}}?{BLANK}\Z|,{BLANK}"|,{BLANK
 _LONGEST_KEY = 1 << 20
 _MOST_TRIED = 64 << 20  # bytes that are re-read to find the array's end
 _SHOWN = 5  # keys in a message
-_LONGEST_NUMBER = 300  # digits; Python refuses to parse integers of thousands of digits
+_LONGEST_NUMBER = 300  # digits, because Python raises ValueError for integers of thousands of digits
 _RAW = json.JSONDecoder(strict=False)
 _BLANK = re.compile(BLANK.encode())
 _EMPTY = re.compile(rb"\A\s*\]")
@@ -62,7 +62,10 @@ class Head:
         self._value: tuple[int, int, bool] | None = None
 
     def feed(self, chunk: bytes) -> bool:
-        """Append a chunk, and return whether the array's start is known. Raise NotATrace if the text cannot be a trace."""
+        """Append a chunk, and return whether the array's start is known.
+
+        Raise NotATrace if the text cannot be a trace.
+        """
         self.text += chunk
         if len(self.text) > self.limits.metadata_bytes:
             message = f"no traceEvents in the first {self.limits.max_metadata_mib} MiB (keys: {self._seen()})"
@@ -139,7 +142,10 @@ class Head:
         return None
 
     def _skip(self, begin: int) -> int | None:
-        """Return the end of the value at `begin`, or None if it is incomplete. `_value` keeps the state for the next call."""
+        """Return the end of the value at `begin`, or None if it is incomplete.
+
+        `_value` keeps the state for the next call.
+        """
         text = self.text
         if text[begin : begin + 1] not in (b"{", b"[", b'"'):
             match = _SCALAR.match(text, begin)
@@ -179,7 +185,10 @@ def _match_end(pattern: re.Pattern[bytes], text: bytearray, begin: int) -> int:
 
 
 def members(text: bytes, counter: FindingCounter) -> dict:
-    """Parse `"key": value, ...` into a dict. Repair broken text and count the repairs; return {} if it stays unreadable."""
+    """Parse `"key": value, ...` into a dict.
+
+    Repair broken text and count the repairs. Return {} for unreadable text.
+    """
     source = "{" + text.decode("utf-8", "replace").strip().strip(",") + "}"
     if "\ufffd" in source:
         counter.add("repaired_utf8", source.count("\ufffd"), "the metadata")
@@ -260,7 +269,7 @@ def find_end(tail: bytes, is_object: bool, is_first: bool, counter: FindingCount
         trial.add("repaired_control_character", int(bool(gap.strip(b", \t\r\n"))), "the end of traceEvents")
         if not trial.counts["repaired_quote"]:
             return _accepted(end, metadata, trial, counter)
-        # A surplus quote makes the text between two strings look like a key. A later position may fit without repair.
+        # An extra quote makes the text between two strings look like a key. A later position may fit without repair.
         doubtful = doubtful or (end, metadata, trial)
     return _accepted(*doubtful, counter) if doubtful else None
 

@@ -43,26 +43,26 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _SHOWN = 20  # ranks in a message
-_FEW_EVENTS = 10_000  # a second thread would not read so few sooner, and sorting them needs no disk
+_FEW_EVENTS = 10_000  # a second thread does not make so few events faster, and sorting them needs no disk
 _WITHOUT_PROCESS = "e.cat = 'xpu_sync' AND e.pid = '-1'"
 _CALLING_THREADS = (
     "SELECT tid, min(pid) AS pid FROM events WHERE cat = 'xpu_runtime' AND tid IN "
     f"(SELECT e.tid FROM events AS e WHERE {_WITHOUT_PROCESS}) GROUP BY tid HAVING min(pid) = max(pid)"
 )
-# The median start, ns: times too far from it become NULL. Times of metadata events are meaningless.
+# The median start, ns. Times too far from it become NULL. Times of metadata events are meaningless.
 _MIDDLE = "SELECT quantile_disc(start_ns, 0.5) FROM events WHERE ph IS DISTINCT FROM 'M'"
 
 
 @dataclass(frozen=True)
 class _Move:
-    """Correction of a trace's times, ns: `shift_ns` is added, and times too far from the median `middle_ns` become NULL."""
+    """Correction of a trace's times, ns. Add `shift_ns`, and set times too far from the median `middle_ns` to NULL."""
 
     shift_ns: int
     middle_ns: int | None
 
 
 def load_events(request: ReadRequest) -> ReadTrace | KnownTrace:
-    """Read a trace into its `events_path`, table `events`. See EventInput.read.
+    """Read a trace, and write its rows of `events` to its `events_path`. See EventInput.read.
 
     A known trace costs one pass of decompressing and hashing. In a lean file, the columns that no model reads are NULL
     (extra, and args except those of metadata events and counter ranges). `request.part`: the label of one rank, for a
@@ -105,7 +105,7 @@ def _lean(table: pa.Table) -> pa.Table:
     import pyarrow as pa
     from pyarrow import compute
 
-    null_text = pa.nulls(1, pa.string())[0]  # not pa.scalar: that imports pandas, which takes longer than a small trace
+    null_text = pa.nulls(1, pa.string())[0]  # pa.scalar would import pandas, which takes longer than a small trace
     is_metadata = compute.call_function("match_like", [table.column("ph")], compute.MatchSubstringOptions("M"))
     is_range = compute.call_function("match_like", [table.column("cat")], compute.MatchSubstringOptions(CATEGORY))
     is_kept = compute.call_function("or_kleene", [is_metadata, is_range])
@@ -125,7 +125,7 @@ def _masked(args: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 _idle: list[duckdb.DuckDBPyConnection] = []
-"""The connection of the last file, for the next one, because opening a connection costs more than reading a small file."""
+"""Connection of the last file, for the next file, because opening one takes longer than reading a small file."""
 
 
 @contextmanager
@@ -148,7 +148,7 @@ def _reading() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def _cleared(con: duckdb.DuckDBPyConnection) -> bool:
-    """Drop what a file left in a connection. Return False if the connection cannot read another file."""
+    """Drop a file's tables and views in a connection. Return False if the connection cannot read another file."""
     try:
         con.execute("DROP TABLE IF EXISTS _begin_end; DROP TABLE IF EXISTS _calling_threads")
         con.execute("DROP VIEW IF EXISTS events; DROP TABLE _ingest_context")
@@ -177,7 +177,7 @@ def _create_rules(con: duckdb.DuckDBPyConnection) -> None:
     ),
 )
 def _prepare(con: duckdb.DuckDBPyConnection, reader: TraceReader) -> None:
-    """Create `_ingest_context`, which `sql/ingest/traces/events.sql` reads in addition to `raw_events` and the rule tables."""
+    """Create `_ingest_context`, which `sql/ingest/traces/events.sql` reads in addition to `raw_events` and rules."""
     create_table(con, "_ingest_context", "TABLE")
     con.execute(f"INSERT INTO _ingest_context VALUES {row([reader.trace_id, reader.request.batch_id, reader.base_ns])}")
 
@@ -225,8 +225,8 @@ def complete(
 
     Waits on XPU, which Kineto writes with process -1, get the process that calls the runtime on their thread.
 
-    Return the row of `_event_counts`, {} for a trace without events, and `n_pairs`, the number of begin events that have
-    their end event, if any begin events exist. `con` gets the part as the view `events`.
+    Return the row of `_event_counts`, {} for a trace without events, and `n_pairs`, the number of begin events that
+    have their end event, if any begin events exist. `con` gets the part as the view `events`.
     """
     con.execute(f"CREATE VIEW events AS SELECT * FROM {parquet_rows(part)}")
     counts = _counts(con, catalog)
@@ -242,7 +242,7 @@ def complete(
 
 def add_findings(add: Callable[..., Any], counts: dict[str, Any], path: Path, metadata: dict[str, Any]) -> None:
     """Report the faults that counts, file name and metadata show, by calling `add(check, n, place)` for each check."""
-    n_pairs = counts.get("n_pairs", 0)  # not the smaller number: a begin and an end may be of two threads
+    n_pairs = counts.get("n_pairs", 0)  # not min(n_begins, n_ends), because unpaired events may be of two threads
     unusable = unusable_numbers(path, metadata)
     add("unusable_number", len(unusable), ", ".join(unusable))
     add("time_not_a_number", counts.get("n_not_a_number", 0))

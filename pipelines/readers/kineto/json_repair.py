@@ -1,9 +1,10 @@
 """Repair of broken JSON text whose meaning is unambiguous. Every change is counted.
 
-It may be slow, because it gets only text that a strict reader has refused. These faults occur: Kineto writes names, paths
-and C++ doubles into JSON without escaping (unescaped quotes, Windows paths, control characters, nan, inf). Tools cut or join
-files (missing or surplus commas). Strings are cut inside a UTF-16 pair (lone surrogates). Users write comments and leave
-trailing commas. Of duplicate keys in one object the last one wins, as in JavaScript, in which the viewers are written.
+It may be slow, because it gets only text that a strict reader has rejected. Kineto causes faults because it writes
+names, paths and C++ doubles into JSON without escaping (unescaped quotes, Windows paths, control characters, nan, inf).
+Tools cut or join files (missing or extra commas). Writers truncate strings inside a UTF-16 pair (lone surrogates).
+Users write comments and leave trailing commas. The last of several equal keys in an object wins, as in JavaScript, in
+which the viewers are written.
 """
 
 import json
@@ -52,9 +53,9 @@ class Hopeless(Exception):
 def repair_object(text: str, at: int, counter: FindingCounter, place: str = "") -> tuple[str, int]:
     """Return the object that starts at `text[at]` as clean JSON, and the position after it.
 
-    Raise Hopeless if the object cannot be repaired. Changes are counted only on success. Of duplicate keys in an object
-    the last one wins. The numbers ts and dur of the outermost object become marked strings, because DuckDB would convert
-    bare numbers through a double.
+    Raise Hopeless if the object cannot be repaired. Changes are counted only on success. The last of several equal keys
+    in an object wins. The numbers ts and dur of the outermost object become marked strings, because DuckDB would
+    convert bare numbers through a double.
     """
     mender = _Mender(text)
     clean, end = mender.object(at, 0)
@@ -202,7 +203,10 @@ class _Mender:
 
 
 def _mended(match: re.Match[str], replacement: str) -> str:
-    """Return the replacement of a match, or the match itself if its first group is unset. '' escapes the character as \\uXXXX."""
+    """Return the replacement of a match, or the match itself if its first group is unset.
+
+    A replacement '' escapes the character as \\uXXXX.
+    """
     if match.group(1) is None:
         return match.group()
     return replacement or f"\\u{ord(match.group(1)):04x}"
@@ -211,8 +215,8 @@ def _mended(match: re.Match[str], replacement: str) -> str:
 def exact_time(number: str) -> str:
     """Return a JSON number as a marked string in plain decimal notation, with all digits.
 
-    Return other values, and numbers of more than 40 digits before or after the point, unchanged. A string that begins with
-    the mark gets a second mark.
+    Return other values, and numbers of more than 40 digits before or after the point, unchanged. A string that begins
+    with the mark gets a second mark.
     """
     if number.startswith(f'"{TIME_MARK}'):
         return f'"{TIME_MARK}{number[1:]}'  # a text that happens to begin with the mark

@@ -11,7 +11,7 @@ RATIO_FROM = 1 << 30  # bytes; files that decompress to less are harmless
 
 
 class WrongLimit(TracelakeError, ValueError):
-    """A limit in the environment that is not a positive integer; the message names the variable."""
+    """A limit in the environment that is not a positive integer. The message names the variable."""
 
 
 @dataclass(frozen=True)

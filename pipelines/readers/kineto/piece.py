@@ -1,11 +1,11 @@
 """Queries that read a piece of the event array, a JSON array in a separate file, as `raw_events`.
 
 Columns and types are declared, because DuckDB versions differ in the types that they infer and in whether they then
-reject an unknown key. DuckDB silently ignores keys that are not declared, so `keys_in` reads the keys of all entries first.
-A piece with unknown keys is read as whole entries, and these keys become column `unknown`.
+reject an unknown key. DuckDB silently ignores keys that are not declared, so `keys_in` reads the keys of all entries
+first. A piece with unknown keys is read as whole entries, and these keys become column `unknown`.
 
-Times are read as doubles if doubles represent every nanosecond: 0.21 instead of 0.29 CPU s for 12 MB with fractions. If
-one time in a piece is not exact as a double, the piece is re-read with times as text.
+Times are read as doubles if doubles represent every nanosecond, because this takes 0.21 instead of 0.29 CPU s for 12 MB
+with fractions. If one time in a piece is not exact as a double, the piece is re-read with times as text.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ _KNOWN = ", ".join(quoted(name) for name in (*_TEXTS, *_JSONS))
 _OTHERS = f"list_filter(json_keys(entry), lambda key: key NOT IN ({_KNOWN}))"
 _VALUE = "CAST(json_extract(entry, '/' || replace(replace(key, '~', '~0'), '/', '~1')) AS VARCHAR)"
 _MEMBERS = f"list_transform({_OTHERS}, lambda key: CAST(to_json(key) AS VARCHAR) || ':' || {_VALUE})"
-# DuckDB's reader silently accepts a bare NaN or infinity and returns the same text as for a string. So the bytes are
-# checked where one of these words occurs.
+# DuckDB's reader silently accepts a bare NaN or infinity and returns the same text as for a string. The bytes are
+# therefore checked if one of these words occurs.
 WORDS = ("NaN", "nan", "NAN", "Inf", "inf", "INF")
 _BARE = ", ".join(quoted(word) for word in ("NaN", "Infinity", "-Infinity"))
 _SUSPECT_JSON = {
@@ -69,8 +69,8 @@ _SUSPECT_JSON = {
     for column in _JSONS
 }
 _SUSPECT_TEXT = {column: f"{column} IN ({_BARE})" for column in _TEXTS}
-# An object may have a duplicate key. `has_duplicate_key` checks the top-level keys of the arguments. The query refuses nested
-# objects, and objects with several keys in the rarer columns; the tolerant reader then checks all of them.
+# An object may have a duplicate key. `has_duplicate_key` checks the top-level keys of the arguments. The query rejects
+# nested objects, and objects with several keys in the rarer columns, so that the tolerant reader checks them.
 _NESTED = (
     "CASE WHEN contains(substr({0}, 2), '{{') "
     """THEN regexp_matches({0}, '[^\\\\]"\\s*:\\s*[{{]|[[,]\\s*[{{]\\s*"') ELSE false END"""
@@ -80,7 +80,7 @@ _PERHAPS_TWICE = {
     for column in _JSONS
 }
 # Below 2^43 us, different times in whole nanoseconds are different doubles, and the double nearest to a time of n ns is
-# n / 1000. So this also finds a time finer than a nanosecond: it is not the nearest double to any whole number of ns.
+# n / 1000. The condition thus also detects a time finer than a nanosecond, which is not the nearest double to any n ns.
 _INEXACT = (
     "NOT isfinite({0}) OR {0} <> trunc({0}) AND (abs({0}) >= 8796093022208 "
     "OR (trunc({0}) * 1000 + round(({0} - trunc({0})) * 1000)) / 1000 <> {0})"
@@ -103,7 +103,10 @@ def read_entries(file: Path) -> bytes:
 
 
 def keys_in(con: duckdb.DuckDBPyConnection, file: Path, limit: int) -> frozenset[str]:
-    """Return all keys of a piece's entries. DuckDB raises if the piece is not JSON, or an object is over `limit` bytes."""
+    """Return all keys of a piece's entries.
+
+    DuckDB raises if the piece is not JSON, or an object is over `limit` bytes.
+    """
     rows = con.execute(f"SELECT DISTINCT json_keys(entry) FROM {_entries(file, limit)}").fetchall()
     return frozenset(key for (keys,) in rows for key in keys or ())
 
@@ -147,7 +150,7 @@ def known_keys(
 
 
 def _array(file: Path, limit: int, keys: Set[str], times: str) -> str:
-    """Return the query for the columns that occur. The others are NULL: reading them would take an eighth of the time."""
+    """Return the query for the columns in `keys`. Other columns are NULL, which saves an eighth of the time."""
     type_by_column = {name: times if name in _TIMES else kind for name, kind, _ in _KEYS}
     columns_read = [name for name in type_by_column if name in keys] or ["ph"]
     declared = ", ".join(f"{quoted(name)}: {quoted(type_by_column[name])}" for name in columns_read)
@@ -199,7 +202,7 @@ def all_keys(file: Path, limit: int, marked: bool, mended: bool) -> str:
 
 
 def _unmarked(columns: tuple[str, ...]) -> str:
-    """Return REPLACE expressions that restore the original form of times that were quoted, in arguments and in names."""
+    """Return REPLACE expressions that restore the original form of quoted times in arguments and names."""
     bare = "regexp_replace({0}, '" + _TIME_KEY + "\"~(-?\\d+\\.\\d+)\"', '\\1\\2', 'g')"
     text = f"regexp_replace({bare}, '{_TIME_KEY}\"~~', '\\1\"~', 'g')"
     unmarked = "CASE WHEN contains({0}, '\"~') THEN " + text + " ELSE {0} END AS {0}"
@@ -220,7 +223,7 @@ def has_duplicate_key(table: pa.Table, known: set[int]) -> bool:
     if new := set(kinds.unique().to_pylist()) - known:
         import numpy as np
 
-        # Not to_numpy(): it imports pandas, which takes as long as reading 100,000 events.
+        # to_numpy() would import pandas, which takes as long as reading 100,000 events.
         values, args = np.frombuffer(kinds.buffers()[1], dtype=np.uint64)[kinds.offset :], table["args"]
         texts = (args[int((values == kind).argmax())].as_py() for kind in new)
         if any(_is_twice(text) for text in texts if text):
@@ -233,7 +236,7 @@ def _is_twice(text: str) -> bool:
     has_duplicates: list[bool] = []
     try:
         json.loads(text, object_pairs_hook=lambda pairs: has_duplicates.append(len(dict(pairs)) < len(pairs)))
-    except RecursionError:  # the tolerant reader says that it is nested too deep, and where
+    except RecursionError:  # the tolerant reader reports the nesting and its position
         return True
     return any(has_duplicates)
 

@@ -1,4 +1,4 @@
-"""Reader of a trace file: Arrow tables of its events in their order, its metadata and its findings.
+"""Reader of a trace file, which returns Arrow tables of its events in order, its metadata and its findings.
 
 A thread cuts the array into pieces. DuckDB reads several pieces concurrently, each directly with
 `sql/ingest/traces/events.sql`. The tolerant reader gets only the pieces that DuckDB rejects or would silently misread.
@@ -64,8 +64,9 @@ def connect_reader() -> duckdb.DuckDBPyConnection:
 
 
 class TraceReader:
-    """Reader of one file. Use `trace_id`, then iterate over `tables` to the end, then use `metadata`, `findings`, `status`.
+    """Reader of one file.
 
+    Use `trace_id`, then iterate over `tables` to the end, then use `metadata`, `findings`, `status`.
     The constructor and `tables` raise TraceRejected if the file is not a trace, and OSError if it cannot be read.
     """
 
@@ -94,9 +95,9 @@ class TraceReader:
     ) -> Generator[pa.Table, None, None]:
         """Yield the result of `query` over the entries, one table per piece.
 
-        `query` reads the entries of a piece as `raw_events` and numbers them from 0. In the results `event_id` is consecutive
-        across pieces. Secrets are masked in names and in the columns `texts`. Afterward `metadata` is complete. Its base time
-        may differ from `base_ns` if the first pass did not find the metadata after the array.
+        `query` reads the entries of a piece as `raw_events` and numbers them from 0. In the results `event_id` is
+        consecutive across pieces. Secrets are masked in names and in the columns `texts`. Afterward `metadata` is
+        complete. Its base time may differ from `base_ns` if the first pass did not find the metadata after the array.
         """
         cutter = Cutter(self._second_pass(), self._head, self.request.folder)
         cutter.counter = self._counter
@@ -119,7 +120,7 @@ class TraceReader:
         self._note_damage(cutter.source)
 
     def _metadata(self, after: dict[str, Any]) -> dict[str, Any]:
-        """Return the metadata on both sides of the array, of the part if there is one."""
+        """Return the metadata on both sides of the array, restricted to the part if the reader has one."""
         of_file = {**after, **self._before}
         return self.part.metadata(of_file) if self.part else of_file
 
@@ -151,7 +152,7 @@ class TraceReader:
             self._counter.add("repaired_bom", 1, "byte 0")
 
     def _rejected(self, error: NotATrace) -> TraceRejected:
-        # With an event array it is a trace, of which a part cannot be read.
+        # A file with an event array is a trace, so identify_text must not describe it as something else.
         has_array = self._head.start is not None
         description = None if has_array else identify_text(bytes(self._head.text[:4096]), self._head.keys)
         reason = f"{error.reason}; it is {description}" if description else error.reason
@@ -176,7 +177,7 @@ class _Pieces:
         self.carry, self.carry_offset = b"", 0
         self.tail: bytearray | None = None
         self.has_unknown = False  # whether events have unknown keys
-        self.kinds: set[int] = set()  # of arguments that have no duplicate keys
+        self.kinds: set[int] = set()  # kinds of arguments without duplicate keys (`has_duplicate_key`)
         self.has_text_times = False  # whether a piece had times that are not exact as doubles
         self.after: dict[str, Any] = {}
 
@@ -272,7 +273,10 @@ class _Pieces:
         return table
 
     def _table(self, raw_events: str, file: Path, mended: bool = False) -> pa.Table | None:
-        """Return the events of a piece, or None if DuckDB cannot read it or, unless `mended`, arguments have a duplicate key."""
+        """Return the events of a piece, or None if DuckDB cannot read it.
+
+        Unless `mended`, also return None if arguments have a duplicate key.
+        """
         try:
             with database.cursor(self.con) as cursor:
                 is_small = file.stat().st_size < _SMALL
@@ -285,7 +289,7 @@ class _Pieces:
                 table = (database.arrow_result(cursor, query) if is_small else cursor.sql(query)).to_arrow_table()
         except _UNREADABLE:
             return None
-        except duckdb.OutOfMemoryException:  # values nested too deep; the tolerant reader leaves them out
+        except duckdb.OutOfMemoryException:  # values nested too deep; the tolerant reader skips them
             if mended:
                 raise
             return None
@@ -334,7 +338,10 @@ def _numbered(table: pa.Table, first: int) -> pa.Table:
     import pyarrow as pa
 
     def ids(begin: int) -> pa.Array:
-        """Return `table.num_rows` ids from `begin` on. Wrap a buffer, because a conversion makes pyarrow import pandas."""
+        """Return `table.num_rows` ids from `begin` on.
+
+        Wrap a buffer, because a conversion makes pyarrow import pandas.
+        """
         id_buffer = pa.py_buffer(np.arange(begin, begin + table.num_rows, dtype=np.int64))
         return pa.Array.from_buffers(pa.int64(), table.num_rows, [None, id_buffer])
 

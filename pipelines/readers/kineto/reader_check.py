@@ -1,6 +1,7 @@
 """Check that this version of DuckDB reads entries as the reader expects, before the first file is read.
 
-DuckDB 2.0 read all arguments as NULL if types were inferred from an entry without arguments, and files were still `ok`.
+DuckDB 2.0 read all arguments as NULL if types were inferred from an entry without arguments, and traces were still
+`ok`.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class ReadTrace:
     path: Path
     n_events: int
     unpacked_bytes: int
-    trace_start_ns: int | None  # earliest start and latest end of events with a duration; None if there are none
+    trace_start_ns: int | None  # earliest start and latest end of events with a duration; None without such events
     trace_end_ns: int | None
     format: str  # 'json.gz/object', 'json/array', ...
     metadata: dict  # every top-level key except traceEvents
@@ -39,13 +39,13 @@ class KnownTrace:
     """A trace whose content is already in the lake, so it was not read further."""
 
     trace_id: str
-    metadata: dict  # the part that is found without reading all events
+    metadata: dict  # the part that can be read without reading all events
 
 
 class TraceRejected(TracelakeError):
-    """A file that is not ingested. `path` is its text (`path_text`).
+    """A file that is not ingested. `path`: the file's path as text (`path_text`).
 
-    `byte_offset` is in decompressed bytes, None if no position is at fault.
+    `byte_offset`: position of the fault in the decompressed content, None if the fault has no position.
     """
 
     def __init__(self, path: Path, byte_offset: int | None, reason: str) -> None:

@@ -13,7 +13,7 @@ _STRING = r'"(?:[^"\\]|\\.)*+"'
 _PHASE_FIRST = re.compile(rf'\{{\s*(?:(?!"ph"){_STRING}\s*:\s*(?:{_STRING}|[^\s"{{}}\[\],]++)\s*,\s*)*+"ph"\s*:')
 _TOKEN = re.compile(
     r'"(?:[^"\\]|\\.)*+"?|[{}\[\]]', re.DOTALL
-)  # a string, also one that the text ends in, or a bracket
+)  # a string, even if the text ends within it, or a bracket
 _OPENING = {"}": "{", "]": "["}
 _CLOSING = re.compile(rf'\]{BLANK}(?:\}}?{BLANK}\Z|,{BLANK}"|,{BLANK}\}})')
 _MOST_TRIED = 1000  # objects examined to find one entry, because text without a phase is not a list of events
@@ -30,7 +30,7 @@ class Entries:
         self._from, self._result, self._tried = 0, -1, 0
 
     def after(self, at: int) -> int | None:
-        """Return the position of the next object with a phase, from `at` on, or None after _MOST_TRIED other objects."""
+        """Return the position of the next object with a phase from `at` on, or None after _MOST_TRIED other objects."""
         if self._from <= at <= self._result:
             return self._result
         begin = max(at, self._tried) if at >= self._from else at
@@ -48,19 +48,20 @@ class Entries:
 
 
 def past_entry(text: str, at: int, first: int) -> int | None:
-    """Return a position from which on objects with a phase are no part of the entry at `at`; None if the text ends in it.
+    """Return a position from which on objects with a phase are outside the entry at `at`.
 
-    That is `first`, the first such object, unless the brackets show that the entry continues after it.
+    Return None if the text ends within the entry. The position is `first`, the first object with a phase, unless the
+    brackets show that the entry continues after it.
     """
     unclosed: list[str] = []
     previous_end = at
     for match in _TOKEN.finditer(text, at):
         token, begin, end = match[0], match.start(), match.end()
-        if begin < first < end:  # in a string: a quote is missing or surplus
+        if begin < first < end:  # `first` seems to be in a string, so a quote is missing or extra
             return first
         if token == "{" and begin > at:
             is_value = unclosed[-1:] == ["["] or text[previous_end:begin].rstrip().endswith(":")
-            if not unclosed or not is_value:  # instead of a key: the entry before lacks its end
+            if not unclosed or not is_value:  # an object instead of a key, so the entry has no end
                 return max(begin, first)
         if token in _OPENING.values():
             unclosed.append(token)
@@ -86,9 +87,9 @@ def is_closing(text: str, at: int) -> bool:
 
 
 def next_closing(text: str, at: int) -> int | None:
-    """Return the position of the first bracket from `at` on that the rest of a trace follows.
+    """Return the position of the first bracket from `at` on after which the rest of a trace follows.
 
-    If there is none, return the first bracket that may end the array, or None.
+    Without such a bracket, return the first bracket that may end the array, or None.
     """
     first, n_read = None, 0
     for match in _CLOSING.finditer(text, at):

@@ -1,8 +1,8 @@
 """First pass over a trace file, for the facts that are needed before its first event can be written.
 
-These are the content's hash, the start of the event array, and the metadata on both sides of the array:
-baseTimeNanoseconds, to which all times are relative, may be at the very end. A trace that is already in the lake costs only
-this pass, which decompresses and hashes, at a tenth of the cost of reading.
+These are the content's hash, the start of the event array, and the metadata on both sides of the array, because
+baseTimeNanoseconds, to which all times are relative, may be at the very end. A trace that is already in the lake costs
+only this pass, which decompresses and hashes, at a tenth of the cost of reading.
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ KEPT_BYTES = 64 << 20  # content up to this size is kept for the second pass, wh
 
 @dataclass(frozen=True)
 class Scan:
-    """Result of the first pass. `damage`: why the compressed data ends early. `after`: the metadata after the array, {} if not found."""
+    """Result of the first pass.
+
+    `damage`: why decompression stopped early, or None. `after`: the metadata after the array, {} if the array's end is
+    unknown.
+    """
 
     path: Path
     trace_id: str  # first 16 hex digits of the SHA-256 of the decompressed content

@@ -1,8 +1,8 @@
 """Division of the event array into pieces of whole entries, in a thread that reads and decompresses.
 
 DuckDB's JSON reader keeps every buffer of a pipe until the pipe ends (470 MB of JSON: 0.5 GB), so each piece is a small
-JSON array in a separate file. A cut inside an entry is always detected, because it leaves unbalanced brackets in both pieces.
-DuckDB then rejects these, and the tolerant reader joins them again.
+JSON array in a separate file. A cut inside an entry is always detected, because it leaves unbalanced brackets in both
+pieces. DuckDB then rejects these, and the tolerant reader joins them again.
 """
 
 import queue
@@ -138,8 +138,8 @@ def _loses_digits(data: memoryview) -> bool:
     """Return whether a time has more digits than a double can represent.
 
     A test of characters at fixed distances from each decimal point comes first, because it is ten times as fast as the
-    pattern. A match of the pattern has a digit 10 before the point. It also has a digit 4 after the point or 14 before it,
-    or an 8 or 9 13 before it.
+    pattern. A match of the pattern has a digit 10 before the point. It also has a digit 4 after the point or 14 before
+    it, or an 8 or 9 13 before it.
     """
     codes = np.frombuffer(data, dtype=np.uint8)
     points = _points(codes)
@@ -156,7 +156,7 @@ def _points(codes: np.ndarray) -> np.ndarray:
 
 
 def _where(codes: np.ndarray, is_match: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Return the indices at which `is_match` is true. Work by block, because a mask of all codes does not fit the cache."""
+    """Return the indices at which `is_match` is true. Work by block, because a mask of all codes exceeds the cache."""
     blocks = range(0, len(codes), _BLOCK)
     index_blocks = [np.flatnonzero(is_match(codes[begin : begin + _BLOCK])) + begin for begin in blocks]
     return np.concatenate(index_blocks) if index_blocks else np.empty(0, dtype=np.int64)
@@ -207,7 +207,7 @@ def _truths(data: memoryview) -> np.ndarray:
 def _before_space(codes: np.ndarray, positions: np.ndarray) -> np.ndarray | None:
     """Return, for each position, the last position up to it that is not whitespace, or 0.
 
-    Return None if one of them is _MOST_SPACES or more before its position.
+    Return None if _MOST_SPACES or more whitespace characters precede a position.
     """
     for _ in range(_MOST_SPACES):
         is_space = np.isin(codes[positions], _SPACES) & (positions > 0)

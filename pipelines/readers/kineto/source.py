@@ -15,7 +15,10 @@ INFLATED_BYTES = 1 << 20  # one call of the decompressor returns at most this mu
 
 
 class TooLarge(Exception):
-    """A limit that is exceeded at byte `offset` of the decompressed content. `reason` names the limit and its option."""
+    """A limit that is exceeded at byte `offset` of the decompressed content.
+
+    `reason` names the limit and its option.
+    """
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(reason)
@@ -32,7 +35,7 @@ class Source:
         self.path = path
         self.is_gzip = False
         self.unpacked_bytes = 0
-        self.damage: str | None = None  # why the compressed data ends early
+        self.damage: str | None = None  # why decompression stopped early
         self._packed_bytes = 0
         self._on_bytes = on_bytes
 
@@ -83,7 +86,10 @@ class Source:
             self.damage = f"gzip data damaged before packed byte {self._packed_bytes} ({error})"
 
     def _rest(self, member) -> Iterator[bytes]:
-        """Yield the output that the decompressor still buffers at the end of the file. Set `damage` if the member is incomplete."""
+        """Yield the output that the decompressor still buffers at the end of the file.
+
+        Set `damage` if the member is incomplete.
+        """
         while not member.eof and (remainder := member.decompress(b"", INFLATED_BYTES)):
             yield remainder
         if not member.eof:

@@ -1,4 +1,4 @@
-"""Tolerant reader: converts a stretch of the event array that DuckDB rejects to clean entries, and counts findings."""
+"""Tolerant reader, which repairs a part of the event array that DuckDB rejects, and counts findings."""
 
 import json
 import re
@@ -38,7 +38,11 @@ def escape_marks(text: bytes) -> bytes:
 
 @dataclass
 class Stretch:
-    """Result for one stretch: clean entries, the byte offset in the stretch at which reading stopped, and the remaining text."""
+    """Result for a stretch (part) of the event array.
+
+    `entries`: clean entries. `stopped`: byte offset in the stretch at which reading stopped. `rest`: the remaining
+    text.
+    """
 
     entries: list[str] = field(default_factory=list)
     stopped: int = 0
@@ -79,10 +83,11 @@ def read_stretch(data: bytes, last: bool, offset: int, counter: FindingCounter, 
 
 
 def _may_follow(text: str, begin: int, after_quotes: bool) -> bool:
-    """Return whether a repaired entry may end at `begin`: a comma, the end of the text or of the array must follow.
+    """Return whether a repaired entry may end at `begin`.
 
-    Surplus brackets may come before the comma. `after_quotes`: quotes in the entry were escaped, so it may have ended too
-    early. Then text after the comma that looks like JSON is the remainder of the entry.
+    A comma, the end of the text or the end of the array must follow. Extra brackets may precede the comma.
+    `after_quotes`: whether quotes in the entry were escaped, so that it may have ended too early. Then text after the
+    comma that looks like JSON is the remainder of the entry.
     """
     match = _SURPLUS.match(text, begin)
     next_pos = match.end() if match else begin
@@ -174,7 +179,10 @@ class _Reader:
         return between, at
 
     def stop(self, at: int) -> None:
-        """Set where reading stopped, and the remaining text. The offset is inexact if bytes before it were not UTF-8."""
+        """Set where reading stopped, and the remaining text.
+
+        The offset is inexact if bytes before it were not UTF-8.
+        """
         self.out.stopped, self.out.rest = self.place(at), self.text[at:].encode("utf-8", "replace")
 
     def closes(self, at: int) -> bool:
@@ -200,11 +208,11 @@ class _Reader:
     def next_entry(self, at: int) -> int | None:
         """Return the start of the entry after that at `at`, or None if no entry follows in the stretch.
 
-        The stretch may end in an entry whose objects have phases. The next stretch then begins with this entry. If it has
-        no end there either, it was cut, and the first object with a phase is taken for the next entry.
+        The stretch may end in an entry whose objects have phases. The next stretch then begins with this entry. If the
+        entry has no end there either, it is truncated, and the first object with a phase counts as the next entry.
         """
         first = self._entries.after(at + 1)
-        if first is None or self._is_cut:  # a cut entry hides where all later ones end
+        if first is None or self._is_cut:  # a truncated entry hides the ends of all later entries
             return first
         past = past_entry(self.text, at, first)
         if past is None:
@@ -219,7 +227,7 @@ class _Reader:
         """
         if (past := self.without_words(at, end)) is not None:
             return past
-        # If no entry was found, do not copy the remaining text: it may be long and contain many entries.
+        # If no entry follows, do not copy the remaining text, which may be long and contain many entries.
         text, begin = (self.text, at) if end is None else (self.text[at:end], 0)
         try:
             if not text.startswith("{", begin):
@@ -264,7 +272,7 @@ class _Reader:
         return at + past
 
     def near_end(self, at: int) -> int:
-        """Return the end of the last entry of a stretch if Python can parse the entry, else a position _WINDOW after `at`."""
+        """Return the end of a stretch's last entry if Python can parse it, else the position _WINDOW after `at`."""
         try:
             return _LENIENT.raw_decode(self.text, at)[1]
         except (ValueError, RecursionError):
@@ -274,7 +282,7 @@ class _Reader:
         self.out.entries.append(escape_marks(entry.encode()).decode() if '"~' in entry else entry)
 
     def unreadable(self, at: int, following: int | None) -> int | None:
-        """Skip an entry. Return the position of the next one, or None if there is no next one."""
+        """Skip an entry. Return the position of the next entry, or None if no entry follows."""
         if following is None and self.last:
             following = next_closing(self.text, at + 1)
             if following is None:

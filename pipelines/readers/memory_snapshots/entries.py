@@ -1,4 +1,4 @@
-"""Meaning of the dictionaries of a snapshot. Each becomes a row of a table, written as soon as it is complete.
+"""Conversion of the dictionaries of a snapshot to rows, which are written as soon as a dictionary is complete.
 
 Source: `torch/csrc/cuda/Module.cpp` (THCPModule_memorySnapshot), `torch/csrc/cuda/memory_snapshot.cpp`, and the types
 in `torch/cuda/memory.py` (`_snapshot`), PyTorch 2.0 to 2.13.
@@ -95,7 +95,7 @@ class Entries:
         return item
 
     def append(self, listing: Listing, items: list[Any]) -> None:
-        """Write entries of a history; append other items to the list."""
+        """Write the items to the history if they are allocator events, else append them to the list."""
         if not items:
             return
         if type(items[0]) is not Event:
@@ -117,13 +117,13 @@ class Entries:
         self._lengths[listing.number] = seq
 
     def intern_list(self, listing: Listing) -> Any:
-        """Return the stack for a list of frames; return any other list unchanged."""
+        """Return the stack for a list of frames, or any other list unchanged."""
         return self._stack(listing) if all(type(item) is Frame for item in listing) else listing
 
-    # At the end.
+    # Check after the whole pickle is read.
 
     def devices(self, top: Any) -> list[int]:
-        """Return the device of each history, in the order of the file: its index in `device_traces`."""
+        """Return the device of each history in the order of the file. A device is an index in `device_traces`."""
         if type(top) is not Item or type(top.get("segments")) is not Listing:
             raise BrokenPickle("it has no list `segments`: it is no snapshot of torch.cuda.memory")
         if any(part is not _WRITTEN for part in top["segments"]):
@@ -277,7 +277,7 @@ def _address(item: Item, key: str) -> int | None:
 
 
 def _signed(address: int) -> int:
-    """Return an address as Kineto writes it into traces: from 2^63 on, as on Intel GPUs, it is negative."""
+    """Return an address as Kineto writes it into traces, negative from 2^63 on (as on Intel GPUs)."""
     return (address + 2**63) % 2**64 - 2**63
 
 

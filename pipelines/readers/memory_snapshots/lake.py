@@ -1,4 +1,4 @@
-"""CUDA memory snapshots → the lake, each file a separate set, identified by its content."""
+"""Ingestion of CUDA memory snapshots. Each file is a separate set, identified by its content."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def snapshots(files: Iterable[Path]) -> dict[Path, list[Path]]:
 
 
 def is_snapshot(path: Path) -> bool:
-    """Return whether a file begins like a pickled snapshot: a dictionary whose first key is `segments`."""
+    """Return whether a file begins like a pickled snapshot, which is a dictionary with the first key `segments`."""
     head = head_of(path)[:_HEAD]
     return head[:1] == b"\x80" and b"segments" in head
 
@@ -76,7 +76,7 @@ def _read(content: Iterable[bytes], files: RowFiles) -> tuple[Entries, bool, str
 
     Return the entries, whether annotations were recorded, the settings as JSON, and the device of each history.
 
-    Raise Rejected.
+    Raise Rejected if the pickle is broken.
     """
     entries = Entries(files)
     entries.stream = PickleStream(content, entries.fold, entries.append, entries.intern_list)
@@ -91,7 +91,7 @@ def _read(content: Iterable[bytes], files: RowFiles) -> tuple[Entries, bool, str
 
 
 def _settings_text(settings: Any) -> str | None:
-    """Return the settings as JSON, or None if there are none. Raise BrokenPickle.
+    """Return the settings as JSON, or None without settings. Raise BrokenPickle.
 
     A few hundred bytes of a pickle can describe values of any size, since they may refer to each other.
     """
@@ -109,7 +109,7 @@ def _settings_text(settings: Any) -> str | None:
 
 
 class _Content:
-    """One pass over the decompressed content of a file; `key` and `n_bytes` cover the part read so far.
+    """One pass over the decompressed content of a file. `key` and `n_bytes` cover the part that was read so far.
 
     Iteration raises Rejected if the content is too large.
     """

@@ -1,9 +1,9 @@
 """Streaming reader for pickles of plain containers.
 
 `fold` replaces each completed dictionary, so its rows can be written before the rest of the file is read. `pickle.load`
-would hold every object until the end, and run code that the file names. This reader accepts containers, texts and
-numbers, rejects every other opcode, and keeps only the objects that the file may refer to again. The opcodes are those
-of `pickletools`. The files are written by Python's pickler (protocols 2 to 5) or by PyTorch's own (protocol 2).
+would keep every object until the end, and run code that the file names. This reader accepts containers, texts and
+numbers, rejects every other opcode, and keeps only the objects to which the file may refer again. `pickletools` defines
+the opcodes. Python's pickler (protocols 2 to 5) or PyTorch's own (protocol 2) writes the files.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _TUPLES = {ord(")"): 0, 0x85: 1, 0x86: 2, 0x87: 3}
 _TEXTS = {0x8C: 1, ord("X"): 4, 0x8D: 8}  # opcode → bytes of the length before the text
 _NAMES = {ord(op.code): op.name for op in pickletools.opcodes}
 # A list of only references to earlier objects, such as a stack. It is read in one step and cached by its bytes. Python
-# writes the items of a list in parts of 1000, so after 1000 items the list may go on.
+# writes the items of a list in parts of 1000, so the list may continue after 1000 items.
 _REFERENCES = re.compile(rb"\]\x94\(((?:h.|j....){1,999}+)e", re.DOTALL)
 
 _AHEAD = 1 << 17  # bytes available before an opcode is read; longer texts are requested
 _REFILL = 4 << 20
 _LONGEST_TEXT = 16 << 20
-_LONGEST_NUMBER = 16  # bytes; a column holds 8
-_LARGEST_MEMORY = 2 << 30  # bytes that the process may grow by; checked after every _REFILL bytes of pickle
+_LONGEST_NUMBER = 16  # bytes; a column stores 8
+_LARGEST_MEMORY = 2 << 30  # bytes by which the process may grow; checked after every _REFILL bytes of pickle
 _DEEPEST = 100
 
 
@@ -44,7 +44,7 @@ class BrokenPickle(ValueError):
 
 
 class GoneType:
-    """Type of the placeholder for an object whose rows are written: the file must not need the object again."""
+    """Type of the placeholder for an object whose rows are written, and to which the file must not refer again."""
 
     def __repr__(self) -> str:
         return "an entry that was read before"
@@ -68,12 +68,12 @@ class Item(dict[Any, Any]):
     __slots__ = ("place",)
     place: int | None
 
-    def __repr__(self) -> str:  # not its items, which may refer to each other endlessly
+    def __repr__(self) -> str:  # without the items, which may refer to each other endlessly
         return "a dictionary"
 
 
 class Listing(list[Any]):
-    """A list that is being filled. `place`: see Item; `number`: free for the use of the `append` callback."""
+    """A list that is being filled. `place`: see Item. `number`: for use by the `append` callback."""
 
     __slots__ = ("number", "place")
     place: int | None
@@ -87,8 +87,8 @@ class PickleStream:
     """One pass over a pickle.
 
     `fold(item)` gets each dictionary once it is filled, and returns its replacement. `append(listing, items)` adds
-    items to a list, or stores them elsewhere. `intern_list(listing)` returns the replacement of a list of references;
-    it is called once per distinct list, unless it returns the list itself.
+    items to a list, or stores them elsewhere. `intern_list(listing)` returns the replacement of a list of references.
+    It is called once per distinct list, unless it returns the list itself.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class PickleStream:
             raise BrokenPickle(f"{where}: {error}") from None
 
     def _more(self, pos: int, needed: int = _AHEAD) -> int:
-        """Make `needed` bytes available from the offset `pos`, or as many as the file has; return the new offset."""
+        """Make `needed` bytes available from the offset `pos`, or as many as the file has. Return the new offset."""
         pieces, n_available = [self._data[pos:]], len(self._data) - pos
         while not self._ended and n_available < max(needed, _REFILL):
             piece = next(self._chunks, None)
@@ -293,9 +293,9 @@ class PickleStream:
         return pos + size
 
     def _shared(self, items: tuple[Any, ...], pos: int) -> tuple[Any, ...]:
-        """Return the first equal tuple: each entry of a snapshot has its own pool id, and most are equal.
+        """Return the first equal tuple, because each entry of a snapshot has a pool id, and most ids are equal.
 
-        Raise BrokenPickle for a tuple of more than numbers and texts: the hash of 50 nested tuples can take years.
+        Raise BrokenPickle for a tuple of more than numbers and texts, because hashing 50 nested tuples can take years.
         """
         if not _OF_TUPLES.issuperset(map(type, items)):
             self._fail(pos, "a tuple of more than numbers and texts")
@@ -313,7 +313,7 @@ class PickleStream:
 
 
 def _memory_bytes() -> int:
-    """Return the resident memory of this process, bytes; its peak where there is no /proc, as on macOS."""
+    """Return the resident memory of this process in bytes, or its peak without /proc, as on macOS."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     except OSError:

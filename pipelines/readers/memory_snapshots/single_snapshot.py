@@ -1,4 +1,4 @@
-"""One memory snapshot → its tables in a connection, without a lake."""
+"""Loading of one memory snapshot into the tables of a connection, without a lake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs of the NCCL Inspector → the lake, each file a separate set.
+"""Ingestion of logs of the NCCL Inspector. Each file is a separate set.
 
 A log that has grown replaces its earlier version.
 """
@@ -43,7 +43,7 @@ def logs(files: Iterable[Path]) -> dict[Path, list[Path]]:
 
 
 def is_log(path: Path) -> bool:
-    """Return whether a file begins like a log of the Inspector: with a JSON object that has its keys."""
+    """Return whether a file begins like a log of the Inspector, with a JSON object that has its keys."""
     head = head_of(path)[:_HEAD]
     return head.lstrip()[:1] == b"{" and all(key in head for key in _KEYS)
 

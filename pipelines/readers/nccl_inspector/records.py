@@ -1,7 +1,8 @@
-"""Lines of an Inspector log → rows for collectives and point-to-point calls; faults of other lines are counted.
+"""Conversion of an Inspector log's lines to rows of collectives and point-to-point calls. Other lines are counted.
 
 Source: NCCL `plugins/profiler/inspector/inspector_json.cc` and its README (formerly `ext-profiler/inspector`), formats
-v4.0 to v4.3. Up to v4.2 each line has its communicator; in v4.3 a `dump_stats` line has it for the lines that follow.
+v4.0 to v4.3. Up to v4.2, each line has its communicator. In v4.3, a `dump_stats` line has the communicator of the lines
+that follow.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Records:
     _left: dict[str, int] = field(default_factory=dict)
 
     def row(self, line: bytes) -> tuple[Any, ...] | None:
-        """Return the row of a line, or None. A line that cannot be read is counted as a fault."""
+        """Return the row of a line, or None if the line is not a call. Count a line that cannot be read as a fault."""
         self.n_lines += 1
         try:
             return self._row(line)
@@ -51,7 +52,7 @@ class Records:
             return None
 
     def finish(self, is_cut: bool) -> None:
-        """Record the faults at the end of the file: a last line without end, missing lines of the last dump."""
+        """Record the faults at the end of the file: a truncated last line, and missing lines of the last dump."""
         if is_cut:
             self.faults.add("cut_line", "info", "the last line has no end: the log is still written, or was cut off")
         self._end_dump()
@@ -99,7 +100,7 @@ class Records:
         self._context, self._left = None, {}
 
     def _context_of(self, record: dict[str, Any], kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return header and metadata of a record: its own, or those of its dump. Raise BadLine."""
+        """Return the header and metadata of a record, or else of its dump. Raise BadLine without either."""
         if "header" in record and "metadata" in record:
             try:
                 return _object(record, "header"), _object(record, "metadata")
@@ -122,7 +123,7 @@ class Records:
         times = perf.get("event_trace_ts")
         times = times if isinstance(times, dict) else {}
         duration_ns = _ns(perf, f"{kind}_exec_time_us")
-        is_measured = kind == "coll" or duration_ns != 0  # of a p2p call without a kernel's time, the plugin writes 0
+        is_measured = kind == "coll" or duration_ns != 0  # the plugin writes 0 for a p2p call without a kernel's time
         return (
             self.n_lines,
             communicator,
@@ -163,7 +164,7 @@ def _whole(record: dict[str, Any], key: str) -> int | None:
 
 
 def _ns(record: dict[str, Any], key: str) -> int | None:
-    """Return a time or duration in ns, from `record[key]` in us; None if it is missing. Raise ValueError.
+    """Return a time or duration in ns from `record[key]` in us, or None if it is missing. Raise ValueError.
 
     The plugin writes 0 for an unknown time, so a time of 0 is None. A duration of 0 stays 0.
     """

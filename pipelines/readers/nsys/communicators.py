@@ -1,7 +1,7 @@
 """Size of each NCCL communicator and the process's rank in it, by process, from NCCL's NVTX ranges.
 
-NCCL writes both as payloads of `ncclCommInitRank…` (nvtx_payload_schemas.h). An export contains payloads only if an option
-requests them: as JSON (`nsys export --include-json true`) or as bytes plus a schema (`--include-blobs true`).
+NCCL writes both as payloads of `ncclCommInitRank…` (nvtx_payload_schemas.h). An export contains payloads only if an
+option requests them, as JSON (`nsys export --include-json true`) or as bytes plus a schema (`--include-blobs true`).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _of_json(text: object) -> tuple[int, int] | None:
 
 
 def _fields(export: Exported) -> dict[tuple[int, int], list[int]]:
-    """Return the offsets of both fields in a payload, bytes, by (domain, schema)."""
+    """Return the offsets of both fields in a payload, in bytes, by (domain, schema)."""
     needed = {"domainId", "schemaId", "name", "offset"}
     if not needed <= export.columns(_ENTRIES):
         return {}

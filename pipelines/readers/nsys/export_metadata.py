@@ -42,7 +42,7 @@ def metadata(export: Exported, process: int | None) -> dict[str, Any]:
 
 
 def session_start_ns(export: Exported) -> int | None:
-    """Return the start of the session, from which all times of the export count, ns since 1970, or None if it is missing."""
+    """Return the start of the session in ns since 1970, to which all times are relative, or None if it is missing."""
     table = "TARGET_INFO_SESSION_START_TIME"
     if "utcEpochNs" not in export.columns(table):
         return None
@@ -56,7 +56,7 @@ def _joined_version(value_by_name: dict[str, str]) -> str | None:
 
 
 def _devices(export: Exported, process: int | None) -> list[dict[str, Any]]:
-    """Return the properties of each CUDA device of the process. `id` is the process's number of it, else the GPU's."""
+    """Return the properties of each CUDA device of the process. `id`: its CUDA number, else the GPU's number."""
     columns_present = export.columns("TARGET_INFO_GPU")
     if "id" not in columns_present:
         return []
@@ -74,7 +74,7 @@ def _devices(export: Exported, process: int | None) -> list[dict[str, Any]]:
 
 
 def device_numbers(export: Exported, process: int | None) -> dict[int, int] | None:
-    """Return the GPU's number by CUDA device of the process, or None if the export does not contain it."""
+    """Return the GPU's number by CUDA device of the process, or None if the export does not contain the numbers."""
     table = "TARGET_INFO_CUDA_DEVICE"
     if process is None or not {"gpuId", "cudaId", "pid"} <= export.columns(table):
         return None

@@ -15,7 +15,7 @@ _PID_BITS = 24
 def gpu_processes(export: Exported) -> list[int]:
     """Return the keys (`process_key`) of the processes with GPU work, in ascending order.
 
-    If no table of GPU work identifies a process, return the only process with CUDA calls, [] if there is none. In this
+    If no table of GPU work identifies a process, return the only process with CUDA calls, or [] without one. In this
     case, raise TraceRejected if several processes called CUDA, because the owner of the GPU work is unknown.
     """
     sources = sources_in(export.tables)
@@ -49,7 +49,7 @@ def beside(export: Exported, keys: Sequence[int]) -> tuple[int, int]:
 
 
 def device_ranks(export: Exported, keys: Sequence[int]) -> dict[int, int]:
-    """Return the rank by process, if several processes on one machine each used exactly one GPU, and no two the same.
+    """Return the rank by process if several processes on one machine each used exactly one GPU, all different.
 
     The rank is the GPU's number, because launchers assign GPUs by local rank (torchrun: `cuda.set_device(LOCAL_RANK)`).
     Return {} if a process used several GPUs, two processes used the same GPU, or a row of GPU work has no device.

@@ -1,4 +1,4 @@
-"""Ranks of an export's processes: by NCCL's communicators, the recorded environment, or the one GPU of each."""
+"""Ranks of an export's processes, from the recorded environment, NCCL's communicators, or each process's only GPU."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def ranks_of(export: Exported, keys: Sequence[int]) -> dict[int, Rank]:
 
 
 def _of_launcher(export: Exported) -> Rank | None:
-    """Return the rank in the environment in which nsys started the program, None if it has none.
+    """Return the rank in the environment in which nsys started the program, or None if it contains no rank.
 
-    It is meaningful only for an export with a single process.
+    The rank is meaningful only for an export with a single process.
     """
     if not {"name", "value"} <= export.columns(_CAPTURE):
         return None

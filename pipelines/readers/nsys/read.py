@@ -1,4 +1,4 @@
-"""The input: exports of Nsight Systems, one trace for each process with GPU work."""
+"""Input for exports of Nsight Systems, with one trace for each process with GPU work."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Tables and columns of an export that are read, under release-independent names, as data.
+"""Descriptions, as data, of the tables and columns of an export that are read, under release-independent names.
 
-Source: NVIDIA's "SQLite Schema Reference" for release 2026.4 (schema 3.28.1), and the schema of an export of 2024.6 (3.16.1)
-as another project prints it. nsys creates only tables that have rows, and later releases added columns.
+Source: NVIDIA's "SQLite Schema Reference" for release 2026.4 (schema 3.28.1), and the schema of an export of 2024.6
+(3.16.1), printed by another project. nsys creates only tables that have rows. Later releases added columns.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ SOURCES = (
         "globalTid",
         "no NVTX ranges are in the export: operators, steps and annotations are unknown, and so is host time outside CUDA "
         "calls",
-        timed=("start_ns",),  # a mark has no end, nor has a range that is still open
+        timed=("start_ns",),  # marks and open ranges have no end
         texts=frozenset({"text"}),
     ),
     _Source(
@@ -160,7 +160,7 @@ SOURCES = (
     ),
 )
 ENUMS = ("ENUM_CUPTI_SYNC_TYPE", "ENUM_CUDA_MEMCPY_OPER", "ENUM_CUDA_MEM_KIND", "ENUM_NSYS_EVENT_TYPE")
-"""Tables with the names of numbers (id, name); sql/rules/readers/nsys_enums.csv replaces them if they are missing."""
+"""Tables with the names of numbers (id, name). sql/rules/readers/nsys_enums.csv replaces missing tables."""
 
 ABOUT = (
     "META_DATA_EXPORT",
@@ -185,8 +185,9 @@ LEFT_OUT_PREFIXES = (
 def sources_in(tables: Collection[str]) -> tuple[Source, ...]:
     """Return SOURCES with their names in an export that has these tables.
 
-    NVIDIA documents names without a version, but some exports have names such as `NVTX_EVENTS_V3`. The table with the plain
-    name is used, else the table with the highest version (nsys-ai 0.3.0 on PyPI, tests/test_sync_table_resolution.py).
+    NVIDIA documents names without a version, but some exports have names such as `NVTX_EVENTS_V3`. The table with the
+    plain name is used, else the table with the highest version (nsys-ai 0.3.0 on PyPI,
+    tests/test_sync_table_resolution.py).
     """
     newest: dict[str, tuple[int, str]] = {}
     for name in tables:
@@ -202,6 +203,7 @@ def sources_in(tables: Collection[str]) -> tuple[Source, ...]:
 def process_key(serialized: int) -> int:
     """Return the key of a process (hardware, VM and process id) from a `globalPid` or `globalTid`.
 
-    A serialized id has 24 bits of thread, 24 bits of process, and above them VM and hardware (NVIDIA's "SQLite Examples").
+    A serialized id has 24 bits of thread, 24 bits of process, and above them VM and hardware (NVIDIA's "SQLite
+    Examples").
     """
     return serialized >> _PROCESS_SHIFT

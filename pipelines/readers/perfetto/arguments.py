@@ -20,7 +20,10 @@ _FRACTION = re.compile(r"-?[0-9]{1,15}\.[0-9]{1,15}\Z")
 
 
 def arguments(annotations: Iterable[Any], interned: Interned) -> dict[str, Any]:
-    """Return the values of debug annotations by name. `interned(kind, iid)`: the text that an earlier packet interned."""
+    """Return the values of debug annotations by name.
+
+    `interned(kind, iid)`: the text that an earlier packet interned.
+    """
     return {_name(annotation, interned): _value(annotation, interned) for annotation in annotations}
 
 
@@ -38,7 +41,7 @@ def text(value: Any) -> str:
 
 
 def as_json(args: dict[str, Any]) -> str | None:
-    """Return arguments as JSON text, or None if there are none."""
+    """Return arguments as JSON text, or None without arguments."""
     if not args:
         return None
     return _encode(args).encode("utf-8", "replace").decode()
@@ -70,7 +73,7 @@ def _value(annotation: Any, interned: Interned) -> Any:
 def _several(annotation: Any, interned: Interned) -> Any:
     """Return the array or the dict of an annotation without a scalar value.
 
-    If it has neither, return an empty list, which PyTorch writes so: the sizes of a tensor without dimensions.
+    If it has neither, return [], because PyTorch writes an empty list, such as the sizes of a scalar tensor, like this.
     """
     if annotation.dict_entries:
         return arguments(annotation.dict_entries, interned)

@@ -25,7 +25,7 @@ class Damaged(Exception):
 
 
 class TooLarge(Exception):
-    """A limit that is exceeded; the message names the option that raises it."""
+    """A limit that is exceeded. The message names the option that raises the limit."""
 
 
 def begins_as_trace(path: Path) -> bool:
@@ -41,7 +41,10 @@ def begins_as_trace(path: Path) -> bool:
 
 
 class Packets:
-    """Packets of a file, and packets inside compressed packets. `offset`: of the next packet, in decompressed bytes."""
+    """Packets of a file, and packets inside compressed packets.
+
+    `offset`: next packet's position, decompressed bytes.
+    """
 
     def __init__(self, path: Path, limits: Limits) -> None:
         self.path, self.limits = path, limits

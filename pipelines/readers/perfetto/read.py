@@ -1,4 +1,4 @@
-"""The input: Perfetto traces. Each file is one trace."""
+"""Input for Perfetto traces. Each file is one trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversion of packets to rows of `_perfetto_rows`, by the names, defaults and clocks in earlier packets of a sequence."""
+"""Conversion of packets to rows of `_perfetto_rows`, with names, defaults and clocks from earlier packets."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class Track:
 class Rows:
     """Rows of all packets, in order.
 
-    Afterward `tracks` has the tracks by id. `counts` has the number of faults by kind, and `others` the number of packets and
-    events of kinds that are not read.
+    Afterward `tracks` has the tracks by id. `counts` has the number of faults by kind, and `others` the number of
+    packets and events of kinds that are not read.
     """
 
     def __init__(self, packet_type: Any, decode_error: type[Exception]) -> None:
@@ -75,7 +75,10 @@ class Rows:
                 yield row
 
     def _inner(self, packets: Iterable[bytes]) -> Iterator[Row]:
-        """Yield the rows of compressed packets. Further compressed packets inside them are skipped and counted, to bound the recursion."""
+        """Yield the rows of compressed packets.
+
+        Skip and count compressed packets inside them, to bound the recursion.
+        """
         try:
             for data in packets:
                 packet = self._parsed(data)
@@ -107,7 +110,7 @@ class Rows:
         sequence = self._sequences.setdefault(number, _Sequence())
         self._learn(packet, sequence, number)
         kind = packet.WhichOneof("data")
-        # The time of every packet, because an incremental clock counts from one packet to the next.
+        # Compute the time of every packet, because an incremental clock counts from one packet to the next.
         at_ns = None if kind == "clock_snapshot" else self._time(packet, sequence, number)
         if kind == "track_event":
             row = self._track_event(packet, sequence, at_ns)

@@ -1,8 +1,9 @@
 """Kernels of a compiled graph, each with the graph nodes and source lines from which it was generated.
 
-Source: torch/_inductor/debug.py (`dump_inductor_provenance_info`, `set_kernel_post_grad_provenance_tracing`) of torch 2.13, node
-mappings of version 2.0, and https://docs.pytorch.org/docs/main/torch.compiler_inductor_provenance.html. `cppCodeToPost` has
-the kernels of all languages. A key is the kernel's name, a colon and the number of its call in the graph.
+Source: torch/_inductor/debug.py (`dump_inductor_provenance_info`, `set_kernel_post_grad_provenance_tracing`) of torch
+2.13, node mappings of version 2.0, and https://docs.pytorch.org/docs/main/torch.compiler_inductor_provenance.html.
+`cppCodeToPost` has the kernels of all languages. A key is the kernel's name, a colon and the number of its call in the
+graph.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _CODE = re.compile(r"^ {4}(?=\S)")
 
 
 class WrongForm(ValueError):
-    """Content that Inductor does not write; the message says where."""
+    """Content that Inductor does not write. The message names the location."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,11 @@ class Frame:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A call of a kernel. `post_nodes`: its nodes after the graph passes, each with the original nodes before the passes.
+    """A call of a kernel.
 
-    `is_mapped`: whether the mapping contains the kernel, possibly without nodes. `stacks`: innermost frame last, None if the
-    kernel has no stack traces.
+    `post_nodes`: its nodes after the graph passes, each with the original nodes before the passes. `is_mapped`: whether
+    the mapping contains the kernel, possibly without nodes. `stacks`: innermost frame last, None if the kernel has no
+    stack traces.
     """
 
     name: str
@@ -71,7 +73,7 @@ class Graph:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     def kernels(self) -> Iterator[Kernel]:
-        """Yield the kernels. Raise WrongForm if the content is not what Inductor writes."""
+        """Yield the kernels. Raise WrongForm if the content does not have Inductor's format."""
         mapping = self.mapping or {}
         version = mapping.get("version", NEWEST)
         if not isinstance(version, int | float) or not version <= NEWEST:
@@ -124,7 +126,7 @@ def _name(value: str, kind: str) -> str:
 
 
 def _frames(text: str) -> list[Frame]:
-    """Parse the frames of a stack as Python prints it: a line with the location, then a line with the code if available."""
+    """Parse the frames of a stack that Python prints: a line with the location, then a line with the code if known."""
     frames, lines = [], text.split("\n")
     for line, next_line in zip(lines, [*lines[1:], ""], strict=True):
         if match := _FRAME.match(line):

@@ -189,7 +189,10 @@ class _Written:
         self._rows, self._left = rows, MOST_NAMES
 
     def add(self, graph: Graph, faults: Faults) -> None:
-        """Add the rows of a graph, or a fault if it is malformed. Raise Rejected if the set has over MOST_NAMES names."""
+        """Add the rows of a graph, or a fault if it is malformed.
+
+        Raise Rejected if the set has over MOST_NAMES names.
+        """
         try:
             kernels = list(graph.kernels())
         except WrongForm as error:
@@ -233,19 +236,20 @@ def _place(frame: Frame) -> str:
 
 
 def _listed(texts: Iterable[str]) -> str | None:
-    """Return the distinct texts, sorted and joined with commas, or None if there are none."""
+    """Return the distinct texts, sorted and joined with commas, or None without texts."""
     return ", ".join(sorted(set(texts))) or None
 
 
 def _state(row: Mapping[str, Any]) -> tuple[str, int]:
-    """Return the kind of a set and its decompressed size, bytes."""
+    """Return the kind of a set and its decompressed size in bytes."""
     return row["source"], row["unpacked_bytes"]
 
 
 def _is_news(stored: tuple[str, int] | None, source: str, n_bytes: int) -> bool:
     """Return whether a set has other data than the lake.
 
-    A shorter log is an older copy. A debug folder brings all of its files, so any other size means that it was written again.
+    A shorter log is an older copy. A debug folder always has all of its files, so another size means that it was
+    rewritten.
     """
     if stored is None:
         return True

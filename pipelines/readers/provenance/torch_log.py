@@ -1,7 +1,7 @@
-"""Compiled graphs in the log of TORCH_TRACE, which is read line by line.
+"""Compiled graphs in a log of TORCH_TRACE, read line by line.
 
-Source: `TorchLogsFormatter` in torch/_logging/_internal.py. A line has level, date, time, process and source location, then
-JSON. The payload follows in lines that begin with a tab. The two artifacts of a graph follow each other
+Source: `TorchLogsFormatter` in torch/_logging/_internal.py. A line has level, date, time, process and source location,
+then JSON. The payload follows in lines that begin with a tab. The two artifacts of a graph follow each other
 (torch/_inductor/compile_fx.py).
 """
 
@@ -21,14 +21,14 @@ ARTIFACTS = {
     "inductor_provenance_tracking_node_mappings": "mapping",
     "inductor_provenance_tracking_kernel_stack_traces": "stacks",
 }
-"""The attribute of Graph that an artifact is, in a log or as a file of a debug folder."""
+"""Name of an artifact in a log or a debug folder → attribute of Graph."""
 _ANY = b"inductor_provenance_tracking_"
 
 
 class TorchLog:
     """Iterator over the graphs of a log, in one pass.
 
-    `faults`: those of unreadable parts. `first_line`, `pid`, `rank`: of the log, None until they were read.
+    `faults`: faults of unreadable parts. `first_line`, `pid`, `rank`: facts about the log, None until they are read.
     """
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
@@ -39,7 +39,7 @@ class TorchLog:
         self.faults = Faults()
 
     def __iter__(self) -> Iterator[Graph]:
-        """Yield each graph once both of its artifacts were read, or another graph or the end shows that one is missing."""
+        """Yield each graph after both of its artifacts, or when another graph or the end shows that one is missing."""
         graph, awaited = None, None
         for number, (line, is_whole) in enumerate(self._lines, 1):
             self.first_line = line if self.first_line is None else self.first_line
@@ -81,7 +81,10 @@ class TorchLog:
     def _with_payload(
         self, graph: Graph | None, part: str, compile_id: str | None, number: int, text: bytes, is_whole: bool
     ) -> tuple[Graph | None, Graph | None]:
-        """Add a payload. Return (the graph that is being read, the graph that is complete), each None if there is none."""
+        """Add a payload.
+
+        Return the graph that is being read and the graph that is complete, each of which may be None.
+        """
         value: Any = None
         if not is_whole:
             self.faults.add(
@@ -108,7 +111,7 @@ class TorchLog:
 
 
 def _compile_id(header: dict[str, Any]) -> str | None:
-    """Return the compile id as torch writes it (frame/compile), or None if the line has none."""
+    """Return the compile id as torch writes it (frame/compile), or None if the line has no compile id."""
     numbers = [header.get("frame_id"), header.get("frame_compile_id")]
     if not all(type(number) is int for number in numbers):
         return None
@@ -117,7 +120,10 @@ def _compile_id(header: dict[str, Any]) -> str | None:
 
 
 def lines(chunks: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
-    """Yield lines without their line ends, and whether each is complete. Longer lines are cut at LONGEST_LINE bytes."""
+    """Yield lines without their line ends, and whether each is complete.
+
+    Truncate longer lines at LONGEST_LINE bytes.
+    """
     line_parts: list[bytes] = []
     size = 0
     for chunk in chunks:

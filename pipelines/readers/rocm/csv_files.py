@@ -1,10 +1,10 @@
-"""CSV files of rocprofv3 → the staged tables. The files of one process are in one folder and have the same prefix.
+"""Staging of rocprofv3's CSV files. The files of one process are in one folder and have the same prefix.
 
     1234_kernel_trace.csv  1234_hip_api_trace.csv  1234_memory_copy_trace.csv  1234_marker_api_trace.csv
     1234_agent_info.csv
 
-Columns are found by name, because releases add and move some (generateCSV.cpp of rocprofiler-sdk; `rocpd convert`
-spells a few differently). DuckDB reads the files in parts. Lines that it cannot read are skipped and counted.
+Columns are identified by name, because releases add and move columns (generateCSV.cpp of rocprofiler-sdk), and `rocpd
+convert` spells a few differently. DuckDB reads the files in parts. It skips and counts lines that it cannot read.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _ON_GPU = {
 class Kind:
     """Files whose names have the same suffix.
 
-    `staged`: the table that they fill. `columns`: column of this table → column names of the file in lower case, the
-    first that exists is read. `needed`: columns of the table whose absence is a warning. `values`: SQL for a column
-    that is not an integer. `work`: kind of GPU work in the rows, empty for calls.
+    `staged`: the table that the files fill. `columns`: column of this table → column names of the file in lower case,
+    of which the first existing column is read. `needed`: columns of the table whose absence is a warning. `values`: SQL
+    for a column that is not an integer. `work`: kind of GPU work in the rows, empty for calls.
     """
 
     staged: str
@@ -99,7 +99,7 @@ KINDS = {
         _CALLS,
     ),
 }  # fmt: skip
-"""Suffix of the file name → kind of file. Of the files of a process, the first in this order represents all."""
+"""Suffix of the file name → kind of file. A process's first file in this order represents all of its files."""
 
 
 def beside(path: Path) -> list[Path]:
@@ -113,7 +113,7 @@ def beside(path: Path) -> list[Path]:
 
 
 def header(path: Path) -> list[str]:
-    """Return the column names of a CSV file, in lower case; [] if its first line is not CSV. Raise OSError."""
+    """Return the column names of a CSV file in lower case, or [] if its first line is not CSV. Raise OSError."""
     with path.open("rb") as file:
         line = file.readline(1 << 16)
     try:
@@ -123,9 +123,9 @@ def header(path: Path) -> list[str]:
 
 
 def stage_file(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) -> list[Finding]:
-    """Append a file's rows to the table of its kind; return findings about missing or wrong data.
+    """Append a file's rows to the table of its kind. Return findings about missing or wrong data.
 
-    Raise TraceRejected.
+    Raise TraceRejected if DuckDB cannot read the file.
     """
     kind = next(kind for suffix, kind in KINDS.items() if path.name.endswith(suffix))
     names = _names(path)
@@ -156,9 +156,9 @@ def stage_file(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) ->
 
 
 def stage_agents(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) -> list[Finding]:
-    """Fill `_rocm_agents`; return findings about missing or wrong data. Raise TraceRejected.
+    """Fill `_rocm_agents`. Return findings about missing or wrong data. Raise TraceRejected.
 
-    Agents have the number that the program sees (logical_node_id; relative, rocprofv3's default), else node_id.
+    An agent's number is logical_node_id, which the program sees (rocprofv3's default, relative), else node_id.
     """
     names = _names(path)
     number = next((name for name in ("logical_node_id", "node_id") if name in names), None)
@@ -175,7 +175,7 @@ def stage_agents(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) 
 
 
 def processes_of(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) -> set[int]:
-    """Return the process ids in a file of calls; empty if it has no such column. Raise TraceRejected."""
+    """Return the process ids in a file of calls, or an empty set without such a column. Raise TraceRejected."""
     if "process_id" not in (names := _names(path)):
         return set()
     source = _read(con, path, names, max_line_mib)
@@ -187,7 +187,7 @@ def processes_of(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) 
 def is_by_kind(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) -> bool:
     """Return whether GPU work names its agent by kind (GPU 0), so that this number is the device.
 
-    rocprofv3 writes it so with --agent-index=type-relative.
+    rocprofv3 writes agents by kind with --agent-index=type-relative.
     """
     if "agent_id" not in (names := _names(path)):
         return False
@@ -197,7 +197,7 @@ def is_by_kind(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) ->
 
 
 def _names(path: Path) -> list[str]:
-    # A trailing comma makes a column without a name.
+    # A trailing comma adds a column without a name.
     names = [name or f"column {position}" for position, name in enumerate(header(path), 1)]
     if not names or len(set(names)) != len(names):
         raise TraceRejected(path, 0, "line 1 does not name the columns of a CSV file: profile or copy it again")
@@ -220,7 +220,7 @@ def _read(con: duckdb.DuckDBPyConnection, path: Path, names: list[str], max_line
 def _readable(path: Path) -> Iterator[None]:
     """Raise TraceRejected with the file and the likely cause if DuckDB raises an error.
 
-    DuckDB does not skip some stray quotes and line ends, but fails.
+    DuckDB fails at some stray quotes and line ends instead of skipping them.
     """
     try:
         yield
@@ -245,10 +245,10 @@ def _check_name(path: Path) -> None:
 def _broken_lines(
     con: duckdb.DuckDBPyConnection, path: Path, source: str, names: list[str], n_rows: int
 ) -> Iterator[Finding]:
-    """Yield a finding about the lines of the file that gave none of its `n_rows` rows.
+    """Yield a finding about the lines of the file that produced none of its `n_rows` rows.
 
-    A stray quote joins all lines up to the next quote, and DuckDB stores only the first kilobytes of the result. So the
-    number of skipped lines is the number of lines in the file minus the lines that were read.
+    A stray quote joins all lines up to the next quote, and DuckDB stores only the first kilobytes of the result. The
+    number of skipped lines is therefore the number of lines in the file minus the lines that were read.
     """
     n, first = con.execute("SELECT count(DISTINCT line), min(line) FROM _csv_errors").fetchall()[0]
     # DuckDB reports no error if a stray quote in the first line includes all other lines.

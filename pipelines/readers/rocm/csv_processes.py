@@ -1,8 +1,8 @@
-"""CSV files with the rows of several processes, as `rocpd convert` merges them: the process of each row.
+"""Assignment of rows to processes, in CSV files into which `rocpd convert` merged several processes.
 
 Calls have a process id. GPU work belongs to the process of the thread that launched it, if that thread is in one
-process only. Otherwise it belongs to the process of the last call with its correlation id that starts before it,
-because each process counts these ids separately.
+process only. Otherwise it belongs to the process of the last call with its correlation id that starts before it. This
+is a guess if several processes have such calls, because each process counts these ids separately.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _OWNERS = """
 
 
 def working(con: duckdb.DuckDBPyConnection) -> list[int]:
-    """Find the process of each GPU activity in the staged tables; return the processes with GPU work."""
+    """Assign each GPU activity in the staged tables to a process. Return the processes with GPU work."""
     con.execute(_OWNERS)
     rows = con.execute("SELECT DISTINCT pid FROM _csv_owners WHERE pid IS NOT NULL ORDER BY pid").fetchall()
     return [pid for (pid,) in rows]
 
 
 def ranks_of(con: duckdb.DuckDBPyConnection, is_by_kind: bool) -> Mapping[int, Rank]:
-    """Return the rank of each process by its GPU's number; {} unless each process used one GPU, and no two the same."""
+    """Return the number of each process's GPU as its rank, or {} unless each process used one GPU, all different."""
     gpus = [
         number for (number,) in con.execute("SELECT id FROM _rocm_agents WHERE kind = 'GPU' ORDER BY id").fetchall()
     ]
@@ -61,7 +61,7 @@ def ranks_of(con: duckdb.DuckDBPyConnection, is_by_kind: bool) -> Mapping[int, R
 
 
 def keep(con: duckdb.DuckDBPyConnection, pid: int, pids: list[int]) -> Iterator[Finding]:
-    """Delete the rows of all processes but `pid`; yield findings about rows in no trace and guessed processes."""
+    """Delete the rows of all processes but `pid`. Yield findings about rows in no trace and about guessed processes."""
     if len(pids) > 1:
         listed = ", ".join(map(str, pids[:8]))
         yield Finding("rocm_processes", "info", len(pids), f"the files hold {len(pids)} processes with GPU work, each a trace of its own: {listed}")  # fmt: skip

@@ -1,4 +1,4 @@
-"""The input for rocpd databases of rocprofv3: one trace per process with GPU work."""
+"""Input for rocpd databases of rocprofv3, with one trace per process with GPU work."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _FEW = 4096  # agents that are read at most
 class Process:
     """A process of a database.
 
-    `end`: suffix of the names of its tables; `row`: its row number there, None if the database has no process with GPU
-    work; `pid`: the operating system's process id.
+    `end`: suffix of the names of its tables. `row`: its id in the table of processes, None if the database has no
+    process with GPU work. `pid`: the operating system's process id, None if it is unknown.
     """
 
     end: str
@@ -47,10 +47,9 @@ def recognise(path: Path) -> bool:
 
 
 def processes(path: Path, limits: Limits) -> list[str]:
-    """Return the names of the traces of a database with several: process ids.
+    """Return the names (process ids) of the traces of a database with several traces, else [].
 
-    A name also has the table suffix and the row number if the process id is not unique. [] for a file that is one
-    trace, or no trace.
+    A name also has the table suffix and the row number if the process id is not unique.
     """
     with opened(path, limits.max_event_mib, _AGAIN) as export:
         gpu = gpu_processes(export)
@@ -83,9 +82,9 @@ def stage(con: duckdb.DuckDBPyConnection, request: ReadRequest) -> Contents:
 
 
 def gpu_processes(export: Exported) -> list[Process]:
-    """Return the processes with GPU work, by table set and number.
+    """Return the processes with GPU work, ordered by table set and row.
 
-    Raise TraceRejected if it is not a rocpd database.
+    Raise TraceRejected if the file is not a rocpd database.
     """
     gpu = []
     for suffix in _sets(export):
@@ -113,7 +112,7 @@ def _sets(export: Exported) -> list[str]:
 
 
 def _without_work(export: Exported) -> Process:
-    """Return the first set of tables as a process without GPU work. Its process id is unknown if the set has several."""
+    """Return the first table set as a process without GPU work. Its pid is None if the set has several processes."""
     end = _sets(export)[0]
     pids = _system_numbers(export, end).values()
     return Process(end, None, next(iter(pids)) if len(pids) == 1 else None)
@@ -143,7 +142,7 @@ def _left_out(export: Exported, end: str) -> Iterator[Finding]:
 
 
 def _marks_of_no_thread(export: Exported, end: str) -> Iterator[Finding]:
-    """Yield a finding about marks in no trace. A mark belongs to a process by its track, and their track is missing."""
+    """Yield a finding about marks in no trace, because the track that identifies their process is missing."""
     marks, tracks = SAMPLES + end, TRACKS + end
     if "track_id" in export.columns(marks) and "id" in export.columns(tracks):
         owned = " AND typeof(pid) = 'integer'" if "pid" in export.columns(tracks) else ""
@@ -161,10 +160,10 @@ def _others(gpu: list[Process]) -> Iterator[Finding]:
 
 
 def _in_no_trace(export: Exported, process: Process, gpu: list[Process]) -> Iterator[Finding]:
-    """Return findings about rows without GPU process: rows of other processes, and rows without a process.
+    """Return findings about rows in no trace: rows of processes without GPU work, and rows without a process.
 
-    Those of other sets of tables with GPU work are findings of these sets' traces. Without any process with GPU work, all
-    rows of the set that is read belong to the trace.
+    Such rows in other table sets with GPU work are reported with the traces of these sets. Without any process with GPU
+    work, all rows of the set that is read belong to the trace.
     """
     owners = {(owner.end, owner.row) for owner in gpu}
     idle_sets = [end for end in _sets(export) if end not in ({owner.end for owner in gpu} or {process.end})]
@@ -181,7 +180,7 @@ def _in_no_trace(export: Exported, process: Process, gpu: list[Process]) -> Iter
 
 
 def _metadata(export: Exported, process: Process) -> dict[str, Any]:
-    """Return deviceProperties, host_name and the tool's own facts (rocpd), without values missing in the database."""
+    """Return deviceProperties, host_name and rocpd (schema version and process id), each without missing values."""
     node, _, about = (name + process.end for name in ABOUT)
     host = _first(export, node, "hostname")
     version = None
@@ -198,7 +197,7 @@ def _metadata(export: Exported, process: Process) -> dict[str, Any]:
 
 
 def ranks_of(export: Exported, processes: list[Process]) -> dict[Process, Rank]:
-    """Return the rank of each process; {} if the ranks are unknown or not unique.
+    """Return the rank of each process, or {} if the ranks are unknown or not unique.
 
     Ranks come from the processes' environment. Otherwise, if each process ran kernels on exactly one GPU, all on one
     machine, the rank is the GPU's number.
@@ -228,7 +227,7 @@ def _of_environment(export: Exported, process: Process) -> Rank | None:
 
 
 def _of_one_machine(export: Exported, gpu: list[Process]) -> bool:
-    """Return whether all processes ran on the same machine, by its machine_id; False if one is unknown.
+    """Return whether all processes ran on the same machine, by its machine_id. Return False if one is unknown.
 
     Each set of tables has the processes of one machine.
     """
@@ -237,7 +236,7 @@ def _of_one_machine(export: Exported, gpu: list[Process]) -> bool:
 
 
 def _gpus(export: Exported, process: Process) -> tuple[int, ...]:
-    """Return the numbers (type_index) of the GPUs on which a process ran kernels, at most two; () if one is unknown."""
+    """Return the numbers (type_index) of at most two GPUs on which a process ran kernels, or () if one is unknown."""
     agents, work = f"rocpd_info_agent{process.end}", DISPATCHES + process.end
     if not {"id", "type", "type_index"} <= export.columns(agents) or not {"pid", "agent_id"} <= export.columns(work):
         return ()

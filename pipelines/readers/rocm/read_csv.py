@@ -1,4 +1,4 @@
-"""The input for CSV files of rocprofv3. The files of a process are one trace, named after its kernel file."""
+"""Input for CSV files of rocprofv3. The files of a process are one trace, named after its kernel file."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ def recognise(path: Path) -> bool:
 
 
 def read_with(path: Path) -> Path | None:
-    """Return the file that represents the process of `path`; None for that file, and for files of other kinds."""
+    """Return the file that represents the process of `path`, or None for that file and for files of other kinds."""
     first = next(iter(beside(path)), path)
     return first if first != path and recognise(first) else None
 
 
 def read(request: ReadRequest) -> ReadTrace | KnownTrace:
-    """Read the files of one process, or the process `part` of files of several. See EventInput.read.
+    """Read the files of one process, or one process (`part`) of files with several. See EventInput.read.
 
-    Raise TraceRejected, or OSError.
+    Raise TraceRejected, or OSError if a file cannot be read.
     """
     path = request.path
     if first := read_with(path):
@@ -61,7 +61,7 @@ def read(request: ReadRequest) -> ReadTrace | KnownTrace:
 
 
 def processes(path: Path, limits: Limits) -> list[str]:
-    """Return the ids of the processes with GPU work of files with several; [] for other files. Raise TraceRejected."""
+    """Return the ids of the processes with GPU work if the files have several, else []. Raise TraceRejected."""
     max_line_mib = limits.max_event_mib
     with database.connect() as con:
         files = _of_rows(path)

@@ -1,10 +1,10 @@
-"""The input for rocprofv3's JSON (`…results.json`, also compressed): one trace per process.
+"""Input for rocprofv3's JSON (`…results.json`, also compressed), with one trace per process.
 
     {"rocprofiler-sdk-tool": [{"metadata": {"pid": …}, "agents": […], "strings": {…}, "kernel_symbols": […],
                                "callback_records": {…}, "buffer_records": {"kernel_dispatch": […], "hip_api": […], …}}]}
 
 It fills the same staged tables as the CSV files. Source: generateJSON.cpp of rocprofiler-sdk, and cxx/serialization.hpp
-for the records. Records are read one at a time: only the names, and a batch of rows for DuckDB, are in memory.
+for the records. Records are read one at a time, so only the names and a batch of rows for DuckDB are in memory.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _NEEDED = {
 
 
 def recognise(path: Path) -> bool:
-    """Return whether `path` is JSON of rocprofv3, by its first key: Kineto's traces end in .json.gz, too."""
+    """Return whether `path` is JSON of rocprofv3, by its first key, because Kineto's traces end in .json.gz, too."""
     head = b""
     for chunk in Source(path).chunks():
         head += chunk[:_HEAD]
@@ -59,7 +59,7 @@ def recognise(path: Path) -> bool:
 
 
 def processes(path: Path) -> list[str]:
-    """Return the names of the traces of a file with several processes; [] for a file of one. Raise TraceRejected.
+    """Return the names of the traces of a file with several processes, else []. Raise TraceRejected.
 
     A name is the process id, or the index in the list if the ids are not unique.
     """
@@ -145,7 +145,7 @@ class _Rows:
         self._waiting: dict[str, list[dict[str, Any]]] = {}
 
     def take(self, where: tuple[str | int, ...], value: Any) -> None:
-        """Process a value of a process; `where` is its path inside the process."""
+        """Process a value of a process. `where`: the value's path inside the process."""
         match where:
             case ("metadata",) if isinstance(value, dict):
                 self.pid = self._integer(value.get("pid"), "metadata.pid")
@@ -242,12 +242,12 @@ class _Rows:
     def _call(self, record: Mapping[str, Any], where: str) -> None:
         times, (domain, name) = self._times(record, where), self._named(record)
         thread = self._integer(record.get("thread_id"), f"{where}.thread_id")
-        # The function stays beside the message: it says whether the range is of the thread or of the process.
+        # Keep the function in addition to the message, because it shows whether a thread or a process owns the range.
         event = times["correlation"] if name in _MESSAGES else None
         self._add("_rocm_calls", **times, thread=thread, event=event, domain=domain, name=name)
 
     def _named(self, record: Mapping[str, Any]) -> tuple[str | None, str | None]:
-        """Return the names of the domain and of the operation; None for an unknown name."""
+        """Return the names of the domain and of the operation, None for an unknown name."""
         kind, operation = record.get("kind"), record.get("operation")
         kind_names = self._kinds[kind] if isinstance(kind, int) and 0 <= kind < len(self._kinds) else None
         if not isinstance(kind_names, dict):

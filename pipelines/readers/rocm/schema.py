@@ -1,4 +1,4 @@
-"""Tables and columns of a rocpd database that are read, as data.
+"""Descriptions, as data, of the tables and columns of a rocpd database that are read.
 
 Source: rocpd_tables.sql of rocprofiler-sdk (schema version 3). Each process writes its own set of tables, whose names
 end with its unique id (`rocpd_region_0000ddb5_8903_…`). Merged databases have several sets, and views over all of them
@@ -62,7 +62,7 @@ SOURCES = (
         "_rocm_samples",
         {"at_ns": "timestamp", "track": "track_id", "event": "event_id"},
         frozenset(),
-        None,  # the track has the process
+        None,  # the track identifies the process
         timed=("at_ns",),
     ),
     Source(
@@ -77,7 +77,7 @@ SOURCES = (
     Source(
         "rocpd_event",
         "_rocm_event_details",
-        # stack_id is common to a call and the GPU work that it launched; `correlation_id` may be set by the program.
+        # A call and the GPU work that it launched have the same `stack_id`. The program may set `correlation_id`.
         {"id": "id", "domain_id": "category_id", "correlation": "stack_id", "details": "extdata"},
         frozenset({"id", "domain_id", "correlation"}),
         None,

@@ -1,4 +1,4 @@
-"""The staged tables that `sql/ingest/rocm/_rocm_events.sql` reads, and how a rocpd database fills them."""
+"""The staged tables that `sql/ingest/rocm/_rocm_events.sql` reads, and their rows from a rocpd database."""
 
 from __future__ import annotations
 
@@ -104,18 +104,18 @@ def create_tables(con: duckdb.DuckDBPyConnection, process_id: int | None) -> Non
 
 
 def stage_database(con: duckdb.DuckDBPyConnection, export: Exported, end: str, process: int | None) -> list[Finding]:
-    """Fill the tables with one process of the table set `end`; return findings about missing or wrong data."""
+    """Fill the tables with one process of the table set `end`. Return findings about missing or wrong data."""
     return [finding for source in sources_of(end) for finding in stage_source(con, "rocm", export, source, process)]
 
 
 def append_rows(con: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Append rows to a staged table by column name; a missing value is NULL. Raise KeyError for an unknown name."""
+    """Append rows to a staged table by column name. A missing value is NULL. Raise KeyError for an unknown name."""
     columns = [*dict.fromkeys(name for row in rows for name in row)]
     insert_rows(con, table, [[row.get(name) for name in columns] for row in rows], columns)
 
 
 def finish(con: duckdb.DuckDBPyConnection) -> list[Finding]:
-    """Stage the texts of ranges, run the checks over all rows, and return their findings and those of every export."""
+    """Stage the texts of ranges. Return the findings about all rows, and the finding about the clock."""
     stage_range_texts(con, "_rocm_range_texts")
     message = "times count from the start of the machine: ranks on several machines have no common clock"
     return [Finding("rocm_no_wall_clock", "info", 1, message), *doubts(con, "_rocm_doubts")]

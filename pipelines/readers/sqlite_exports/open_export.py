@@ -1,7 +1,8 @@
 """Untrusted SQLite file, opened so that only its plain tables can be read.
 
-A database can contain views, triggers, virtual tables and generated columns, which run code of the file's author. Profilers
-do not write them, so a table that is or has one of these is refused. Nothing is written, and no lock is taken.
+A database can contain views, triggers, virtual tables and generated columns, which run code of the file's author.
+Profilers do not write them, so a table that is or has one of these is rejected. Nothing is written, and no lock is
+taken.
 """
 
 from __future__ import annotations
@@ -22,14 +23,18 @@ from pipelines.readers.kineto.limits import allow
 MAGIC = b"SQLite format 3\0"
 _WAL = 2  # value of the header's bytes 18 and 19 if recent writes may be in a separate -wal file
 _GENERATED = (2, 3)  # values of `hidden` in table_xinfo
-# UnicodeDecodeError is raised for a message with a name that is not UTF-8, MemoryError if a flipped bit makes a row huge.
+# A message with a name that is not UTF-8 raises UnicodeDecodeError. A flipped bit that makes a row huge raises
+# MemoryError.
 _UNREADABLE = (sqlite3.Error, sqlite3.Warning, OverflowError, UnicodeDecodeError, MemoryError)
 _CHUNK_ROWS = 20_000
 _CHUNK_CHARACTERS = 16 << 20
 
 
 class Exported:
-    """Tables of an export. The methods raise TraceRejected, naming the file and the table, if SQLite cannot read the table."""
+    """Tables of an export.
+
+    The methods raise TraceRejected, naming the file and the table, if SQLite cannot read the table.
+    """
 
     def __init__(self, con: sqlite3.Connection, path: Path, max_text_mib: int, again: str) -> None:
         self._con, self.path, self._max_text_mib, self._again = con, path, max_text_mib, again
@@ -39,7 +44,10 @@ class Exported:
         self.tables = frozenset(name for name, (kind, *_) in self._kinds.items() if kind in ("table", "view"))
 
     def columns(self, table: str) -> frozenset[str]:
-        """Return a table's columns, an empty set if it does not exist. Raise TraceRejected if it is not a plain table."""
+        """Return a table's columns, an empty set if it does not exist.
+
+        Raise TraceRejected if it is not a plain table.
+        """
         if table not in self._columns:
             self._columns[table] = self._read_columns(table) if table in self.tables else frozenset()
         return self._columns[table]
@@ -58,11 +66,11 @@ class Exported:
         return bool(self.columns(table)) and bool(self._fetch(table, f"SELECT 1 FROM {column(table)} LIMIT 1"))
 
     def rows(self, table: str, query: str, values: tuple[object, ...] = ()) -> list[tuple]:
-        """Return all rows of a query on `table`. For queries with few rows; see `chunks`."""
+        """Return all rows of a query on `table`. Use `chunks` for queries with many rows."""
         return self._fetch(table, query, values)
 
     def check_unique(self, table: str, name: str) -> None:
-        """Raise TraceRejected if column `name`, to which other tables refer, has duplicates, which would duplicate joined rows."""
+        """Raise TraceRejected if column `name` has duplicates, which would duplicate joined rows of other tables."""
         primary_key = self._fetch(table, f"SELECT name FROM pragma_table_xinfo({_text(table)}) WHERE pk > 0")
         if primary_key == [(name,)]:
             return
@@ -113,10 +121,10 @@ class Exported:
 
 @contextmanager
 def opened(path: Path, max_text_mib: int, again: str) -> Iterator[Exported]:
-    """Open a SQLite file read-only. `again`: how to write the file anew, for messages.
+    """Open a SQLite file read-only. `again`: advice on how to write the file again, for messages.
 
-    Raise TraceRejected if the file is still being written, or OSError. The file is opened as immutable, without lock and
-    journal, so it may be on read-only or network storage.
+    Raise TraceRejected if the file is still being written, or OSError. The file is opened as immutable, without lock
+    and journal, so it may be on read-only or network storage.
     """
     _check_finished(path)
     address = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
@@ -141,7 +149,7 @@ def is_sqlite(path: Path) -> bool:
 
 
 def has_table_like(path: Path, beginning: str) -> bool:
-    """Return whether a SQLite database has a table or view whose name begins with `beginning`, False if it is unreadable."""
+    """Return whether a SQLite database has a table or view with this prefix. Return False if it is unreadable."""
     address = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
     try:
         with closing(sqlite3.connect(address, uri=True)) as con:
@@ -155,7 +163,7 @@ def has_table_like(path: Path, beginning: str) -> bool:
 
 
 def _check_finished(path: Path) -> None:
-    """Raise TraceRejected if a journal, or the WAL of a file in WAL mode, has data: those rows would be missing."""
+    """Raise TraceRejected if a journal, or the WAL in WAL mode, has data, because its rows would be missing."""
     with path.open("rb") as file:
         head = file.read(20)
     path_by_suffix = {suffix: path.with_name(f"{path.name}-{suffix}") for suffix in ("journal", "wal")}

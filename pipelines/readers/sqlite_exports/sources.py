@@ -1,7 +1,7 @@
-"""Copying of an export's tables, which are described as data, to DuckDB, a chunk at a time.
+"""Copying of an export's tables to DuckDB, a chunk at a time, from descriptions of the tables (`Source`).
 
-Missing columns, and values of a type that the schema does not have, become NULL, and a finding reports it. The finding's
-name begins with the tool: nsys_missing_table, …_missing_column, …_wrong_type, …_without_time.
+Missing columns, and values of a wrong type, become NULL, and a finding reports them. The finding's name begins with the
+tool: nsys_missing_table, …_missing_column, …_wrong_type, …_without_time.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pipelines.readers.sqlite_exports.open_export import Exported, column
 class Source:
     """A table of the export. `columns`: our names → the export's names. `staged`: our table.
 
-    `needed`: columns (our names) without which answers are wrong or missing. The other columns are missing in older exports.
-    `process`: the export's column with the process, in the bits from `process_shift` on. `about`: the consequence if the
-    table is missing, '' if most exports have no such table. `work`: value of the column `source` for the table's rows, if
-    they ran on a GPU. `timed`: columns (our names) in which every row has a time. `texts`: text columns (our names); all
-    others are integers.
+    `needed`: columns (our names) without which answers are wrong or missing. The other columns are missing in older
+    exports. `process`: the export's column with the process, in the bits from `process_shift` on. `about`: the
+    consequence if the table is missing, '' if most exports have no such table. `work`: value of the column `source` for
+    the table's rows, if they ran on a GPU. `timed`: columns (our names) in which every row has a time. `texts`: text
+    columns (our names); all others are integers.
     """
 
     name: str
@@ -75,7 +75,7 @@ def _of_process(source: Source, columns_present: frozenset[str], process: int | 
 
 
 def _missing(tool: str, source: Source, columns: dict[str, str]) -> Iterator[Finding]:
-    """Yield a warning about missing columns that are needed, and an info about missing columns that older exports lack."""
+    """Yield a warning about missing columns that are needed, and an info about other missing columns."""
     absent = source.columns.keys() - columns.keys()
     for severity, names in (("warning", absent & source.needed), ("info", absent - source.needed)):
         if names:

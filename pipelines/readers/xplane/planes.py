@@ -1,6 +1,7 @@
 """Planes of an XSpace, and the events of their lines as rows.
 
-The names of events and stats follow the lines in a plane, so each plane is read twice. Only the names are kept in memory.
+The names of events and stats follow the lines in a plane, so each plane is read twice. Only the names are kept in
+memory.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pipelines.readers.xplane.wire import Message, signed
 _DEVICE = re.compile(r"/device:(?:GPU|TPU):(\d{1,9})\b(?: SparseCore (\d{1,9})\b)?")
 _STREAM = re.compile(r"Stream #(\d+)")
 _LARGEST = 1 << 63
-_CORE_BITS = 32  # of the stream of a line of a SparseCore, those below the number of the core
+_CORE_BITS = 32  # low bits of a SparseCore line's stream, below the bits with the core's number
 _LONGEST_TEXT = 1 << 20
 Row = tuple[Any, ...]
 
@@ -27,7 +28,7 @@ Row = tuple[Any, ...]
 class Plane:
     """A plane. `device`: number of the device, None for the host. `stats`: values by name.
 
-    `sparse_core`: number of a SparseCore, which has its own plane; None for the TPU's main plane and for others.
+    `sparse_core`: number of the SparseCore whose plane this is, or None for all other planes.
     """
 
     name: str = ""
@@ -118,7 +119,7 @@ class Space:
                 events.append(value)
         match = _STREAM.search(name)
         stream = int(match[1]) if match else ident % _LARGEST
-        if plane.sparse_core is not None:  # ids of lines count within a plane
+        if plane.sparse_core is not None:  # line ids are unique only within a plane
             stream = (1 + plane.sparse_core) << _CORE_BITS | stream % (1 << _CORE_BITS)
         self.lines.add((plane.device, str(ident), name))
         for event in events:

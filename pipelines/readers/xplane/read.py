@@ -1,4 +1,4 @@
-"""The input: XSpace files. Each is one trace: the host's threads and all devices of its process."""
+"""Input for XSpace files. Each file is one trace, with the host's threads and all devices of its process."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The modules of a model and what they call: hooks on them, their part of the autograd graph, their operators."""
+"""The modules of a model: hooks on them, their part of the autograd graph, and their operators."""

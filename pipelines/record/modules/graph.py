@@ -1,11 +1,12 @@
 """Modules of a model that can be timed, and the part of the autograd graph that a module's forward created.
 
-Of that part, the nodes where gradients enter and leave are needed.
+The recorder needs the nodes where gradients enter and leave that part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -28,8 +29,9 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
 def modules_of(model: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, str]]:
     """Yield the modules that may have hooks, each once, with its name from `named_modules`.
 
-    The model's name is its class. Compiled code gets no hooks inside, because they would be compiled with it and slow it
-    down, or break it (`fullgraph`). Modules are compared by identity, because a class may redefine equality.
+    The model's name is its class. Modules inside compiled code get no hooks, because hooks would be compiled with the
+    code and slow it down, or break it (`fullgraph`). Modules are compared by identity, because a class may redefine
+    equality.
     """
     visited: set[int] = set()
     todo = [(model, "")]
@@ -39,7 +41,7 @@ def modules_of(model: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, str]]:
             continue
         visited.add(id(module))
         yield module, name or class_of(module)
-        # The modules of a ScriptModule are not called from Python, and those of a torch.compile wrapper are compiled.
+        # Python does not call the modules of a ScriptModule, and the modules of a torch.compile wrapper are compiled.
         if not isinstance(module, torch.jit.ScriptModule) and "_orig_mod" not in module._modules:
             children = [(child, child_name) for child_name, child in module._modules.items() if child is not None]
             todo += [(child, f"{name}.{child_name}" if name else child_name) for child, child_name in children][::-1]
@@ -50,23 +52,44 @@ def class_of(module: torch.nn.Module) -> str:
     return type(getattr(module, "_orig_mod", module)).__name__
 
 
-def boundary(outputs: list[torch.Tensor], before: set[Any]) -> tuple[list[Any], list[Any], set[Any]]:
-    """Return the module's part of the graph: (nodes of the outputs, nodes that pass a gradient on, all nodes).
+@dataclass(frozen=True)
+class Part:
+    """The part of the autograd graph that a module's forward created.
 
-    The second list has the nodes that pass a gradient to an input or a leaf. All are empty if no gradient flows. `before`:
-    the nodes of the inputs before the forward. A tensor with a history that reaches the module other than through its
-    inputs belongs to the module's part, too.
+    `entries`: nodes of the outputs. `nodes`: the nodes that are in no part of a module inside. `exits`: those of them
+    that pass a gradient to an input or a leaf. `beyond`: nodes of the module's inputs that get a gradient. `has_exits`:
+    whether a gradient leaves the module, or a module inside.
+    """
+
+    entries: list[Any]
+    nodes: list[Any]
+    exits: list[Any]
+    beyond: list[Any]
+    has_exits: bool
+
+
+def part_of(outputs: list[torch.Tensor], before: set[Any], inner: Mapping[Any, Part]) -> Part:
+    """Return a module's part of the graph. It is empty if no gradient flows.
+
+    `before`: the nodes of the inputs before the forward. `inner`: the parts of the modules inside, by their entries. If
+    a tensor reaches the module other than through its inputs, the tensor's history belongs to the module's part, too.
     """
     entries = list(dict.fromkeys(t.grad_fn for t in outputs if t.grad_fn is not None and t.grad_fn not in before))
-    nodes, todo, exits = set(entries), list(entries), []
+    visited, todo, nodes, exits, beyond, has_inner = set(entries), list(entries), [], [], {}, False
     while todo:
         node = todo.pop()
-        following = [after for after, _ in node.next_functions if after is not None]
-        # A leaf's own node is excluded, because for a tied parameter it runs only after all its users have finished.
-        inner = [after for after in following if after not in before and after.next_functions]
-        if len(inner) < len(following) or not following:
-            exits.append(node)
-        fresh = [after for after in dict.fromkeys(inner) if after not in nodes]
-        nodes.update(fresh)
+        part = inner.get(node)
+        following = part.beyond if part else [after for after, _ in node.next_functions if after is not None]
+        # A leaf's own node is excluded, because the node of a tied parameter runs only after all its users.
+        further = [after for after in following if after not in before and after.next_functions]
+        beyond |= dict.fromkeys(after for after in following if after in before)
+        if part:
+            has_inner = True
+        else:
+            nodes.append(node)
+            if len(further) < len(following) or not following:
+                exits.append(node)
+        fresh = [after for after in dict.fromkeys(further) if after not in visited]
+        visited.update(fresh)
         todo += fresh
-    return entries, exits, nodes
+    return Part(entries, nodes, exits, [*beyond], has_inner or bool(exits))

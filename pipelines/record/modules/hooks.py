@@ -17,8 +17,8 @@ Noted = Callable[[str, str, str], None]
 class Hook:
     """A hook of a module.
 
-    A copy of the module (deepcopy, pickle) gets a hook that does nothing and needs nothing from this package. Code that is
-    compiled or traced while the hook is installed does not contain it.
+    A copy of the module (deepcopy, pickle) gets a hook that does nothing and does not need this package. Code that is
+    compiled or traced while the hook is installed does not contain the hook.
     """
 
     def __init__(self, call: Callable[..., None]) -> None:
@@ -35,7 +35,7 @@ class Hook:
 class Hooks:
     """Hooks of a sampled step, on modules and on the graph. `remove` removes all of them.
 
-    `hook_ns`: the modules that accepted hooks, by name, with the host's time to install and to run them.
+    `hook_ns`: the host's time to install and run the hooks, ns, by name of each module that accepted hooks.
     """
 
     def __init__(self, noted: Noted) -> None:
@@ -65,7 +65,7 @@ class Hooks:
     def before_call(self, module: torch.nn.Module, call: Callable[..., None], name: str, kind: str) -> None:
         """Call `call(module, args, kwargs)` before the module's forward, without measuring the module."""
         hook = Hook(self.guarded(call, name, kind))
-        with suppress(Exception):  # a class that refuses hooks is reported when it is to be measured
+        with suppress(Exception):  # `on_module` reports classes that refuse hooks
             self._handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
 
     def before_node(self, node: Any, call: Callable[[], None], name: str, kind: str) -> None:
@@ -73,7 +73,7 @@ class Hooks:
         self._handles.append(node.register_prehook(self._timed(lambda *_: call(), name, kind)))
 
     def after_node(self, node: Any, call: Callable[[], None], name: str, kind: str) -> None:
-        """Call `call` after a node of the graph ran."""
+        """Call `call` after a node of the graph has run."""
         self._handles.append(node.register_hook(self._timed(lambda *_: call(), name, kind)))
 
     def guarded(self, call: Callable[..., Any], name: str, kind: str) -> Callable[..., Any]:
@@ -88,7 +88,7 @@ class Hooks:
         return guard
 
     def _timed(self, call: Callable[..., None], name: str, kind: str) -> Callable[..., None]:
-        """Return `call` guarded, with its time added to the module's."""
+        """Return `call` guarded, so that each call also adds its duration to the module's `hook_ns`."""
         guard = self.guarded(call, name, kind)
 
         def timed(*args: Any) -> None:

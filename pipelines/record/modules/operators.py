@@ -1,6 +1,6 @@
-"""Counting of operators inside spans, with their arguments as Kineto writes them.
+"""Counting of operators inside spans.
 
-So the formulas for traces (`pipelines/modelling`) apply to the work of a sampled span, too.
+Arguments have Kineto's format, so the formulas for traces (`pipelines/modelling`) apply to a sampled span's work, too.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pipelines.record.modules.hooks import Noted
 
 Call = tuple[str, str | None, str | None, str | None]
-"""Name, and shapes, types and literals of the arguments, one per schema position, as JSON. None if not describable."""
+"""A call's name, and the shapes, types and literals of its arguments.
+
+The last three are JSON lists with one entry per schema position. They are None if an argument cannot be described.
+"""
 
 _TYPES = {
     torch.float64: "double", torch.float32: "float", torch.float16: "c10::Half", torch.bfloat16: "c10::BFloat16",
     torch.int64: "long int", torch.int32: "int", torch.int16: "short int", torch.int8: "signed char",
     torch.uint8: "unsigned char", torch.bool: "bool",
 }  # fmt: skip
-# Operators that run the kernel of another operator, which a trace records instead → (that operator, whether it reads the
-# input).
+# Operator → (the operator whose kernel it runs, which a trace records instead; whether that operator reads the input).
 _INSIDE = {
     "aten::clone": ("aten::copy_", True),
     "aten::_to_copy": ("aten::copy_", True),
@@ -44,11 +46,11 @@ _FREE = {
 class OperatorCalls(TorchDispatchMode):
     """Dispatch mode that counts the operator calls while it is active, by `owner()`, name and arguments.
 
-    It slows the calls down, so times must be measured without it. It also sees calls in autograd's own threads. The caller
-    must let a compiled model run uncompiled in the meantime.
+    The mode slows the calls down, so times must be measured without it. It also counts calls in autograd's threads. The
+    caller must run a compiled model uncompiled while the mode is active.
     """
 
-    supports_higher_order_operators = True  # otherwise flex_attention and the like raise an error
+    supports_higher_order_operators = True  # otherwise operators such as flex_attention raise an error
 
     def __init__(self, owner: Callable[[], int], noted: Noted) -> None:
         super().__init__()
@@ -57,13 +59,13 @@ class OperatorCalls(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        # A tensor made of others (DTensor, quantized) is unwrapped first, because this rank computes on its parts.
+        # Let PyTorch first unwrap tensors made of others (DTensor, quantized), because this rank computes on the parts.
         if any(kind.__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl for kind in types):
             return NotImplemented
         if not isinstance(func, torch._ops.OpOverload):  # a higher-order operator, whose arguments no schema describes
             self._count(lambda: (func.name(), None, None, None))
             return func(*args, **kwargs)
-        with self:  # under inference_mode operators are not decomposed yet
+        with self:  # under inference_mode, operators have not been decomposed yet
             inner = func.decompose(*args, **kwargs)
         if inner is not NotImplemented:
             return inner
@@ -119,5 +121,5 @@ def _literal(value: Any) -> Any:
 
 
 def _c10(dtype: torch.dtype) -> str:
-    """Return the name of a type in Kineto, such as `c10::Float8_e4m3fn` for `torch.float8_e4m3fn`."""
+    """Return Kineto's name of a type, such as `c10::Float8_e4m3fn` for `torch.float8_e4m3fn`."""
     return f"c10::{str(dtype).removeprefix('torch.').capitalize()}"

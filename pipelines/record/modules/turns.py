@@ -1,4 +1,4 @@
-"""Turns of modules: which of them a sampled step measures if it may not take the time to measure all."""
+"""Turns of modules: the modules that a sampled step measures if it has no time to measure all of them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from statistics import fmean
 import torch
 
 Named = Sequence[tuple[torch.nn.Module, str]]
-"""Modules with their names."""
+"""(Module, name) pairs."""
 
 
 class Turns:
-    """The modules' last turns, and the time that the hooks of each took in its last turn, ns.
+    """The last turn of each module, and the time that its hooks took in that turn, ns.
 
-    The turns follow the order of the model, so a module and those inside it have their turns together or one after the
-    other. All have their turns, however many fit into a step. Modules that are added later are next.
+    Turns follow the order of the model, so a module and the modules inside it have their turns in the same or in
+    successive steps. Every module gets its turn, however few fit into a step. Modules that are added later come next.
     """
 
     def __init__(self) -> None:
@@ -26,9 +26,9 @@ class Turns:
         self._hook_ns: dict[str, int] = {}  # by name
 
     def next(self, modules: Named, allowed_ns: float) -> Named:
-        """Return the modules to measure in the next sampled step: as many as take `allowed_ns`, at least one.
+        """Return the modules to measure in the next sampled step: as many as fit into `allowed_ns`, at least one.
 
-        A module whose cost is unknown counts as the average of the others. If no cost is known, the first step measures one.
+        A module whose cost is unknown counts as the average of the others. If no cost is known, returns one module.
         """
         names = {name for _, name in modules}
         self._hook_ns = {name: ns for name, ns in self._hook_ns.items() if name in names}
@@ -44,5 +44,5 @@ class Turns:
         return chosen
 
     def measured(self, hook_ns: Mapping[str, int]) -> None:
-        """Note the time in hooks of the modules of a sampled step, by name."""
+        """Note the time that the hooks of each module took in a sampled step, ns, by module name."""
         self._hook_ns |= hook_ns

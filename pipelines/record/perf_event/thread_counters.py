@@ -1,6 +1,6 @@
-"""The CPU's hardware counters of the calling thread, in user code, as counted by `perf stat -e cycles:u,…`.
+"""Hardware counters of the CPU for the calling thread, in user code, as `perf stat -e cycles:u,…` counts them.
 
-The constants are those of linux/perf_event.h. An event that the CPU or the system does not offer is missing, and `source`
+The constants come from linux/perf_event.h. An event that the CPU or the system does not offer is missing, and `source`
 states the reason.
 """
 
@@ -28,8 +28,8 @@ EVENTS: tuple[Mapping[str, tuple[int, int]], ...] = (
     },
     {"cache_references": (_HARDWARE, 2), "cache_misses": (_HARDWARE, 3)},
 )
-"""Name → (type, config), in groups. The events of a group are counted at the same times. All events together exceed the
-counters of most CPUs."""
+"""Name → (type, config), in groups. The events of a group are counted at the same times. Most CPUs have too few
+counters to count all events at the same time."""
 _SYSCALL = {"x86_64": 298, "aarch64": 241}
 _ATTR_BYTES = 64  # PERF_ATTR_SIZE_VER0, which all kernels accept
 _READ_FORMAT = 1 | 2 | 8  # TOTAL_TIME_ENABLED, TOTAL_TIME_RUNNING, GROUP
@@ -42,7 +42,10 @@ Counts = list[tuple[tuple[str, ...], tuple[int, ...]]]
 
 
 class ThreadCounters:
-    """Counters of each thread that calls `read`, from its first call on. `source`: the counted events, or why there are none."""
+    """Counters of each thread that calls `read`, from its first call on.
+
+    `source`: the counted events, or why there are none.
+    """
 
     def __init__(self) -> None:
         self._own = threading.local()
@@ -94,7 +97,7 @@ class ThreadCounters:
         return self._own.groups
 
     def close_files(self, files: Iterable[int]) -> None:
-        """Close those of the files that are still open."""
+        """Close the files that are still open."""
         with self._lock:
             for file in self._files.intersection(files):
                 with suppress(OSError):
@@ -104,7 +107,7 @@ class ThreadCounters:
     def _open_groups(self, files: list[int]) -> list[tuple[int, tuple[str, ...]]]:
         """Open the calling thread's events and append them to `files`.
 
-        Return (file of the first event, names) of each group; that file reads all its events.
+        Return (file of the first event, names) of each group. Reading that file returns the counts of the whole group.
         """
         groups = []
         for events in EVENTS:
@@ -123,7 +126,7 @@ class ThreadCounters:
 
 
 class _Closing:
-    """A thread's own object, which closes the thread's files when it is deleted with the thread."""
+    """A thread-local object that closes the thread's files when the thread ends and the object is deleted."""
 
     def __init__(self, counters: ThreadCounters, files: list[int]) -> None:
         self._counters, self._files = counters, files
@@ -133,11 +136,11 @@ class _Closing:
 
 
 def between(first: Counts | None, last: Counts | None) -> dict[str, int | float | None]:
-    """Return the events between two readings of a thread, by name, and `counter_coverage`. Empty without readings.
+    """Return the number of events between two readings of a thread, by name, and `counter_coverage`.
 
-    If the CPU has fewer counters than events, the system counts the groups in turn. Then the values are scaled up from the
-    share of the time in which they were counted, and are None if that share is 0. `counter_coverage`: the lowest share of the
-    groups, 0 to 1.
+    The result is empty without readings. If the CPU has fewer counters than events, the system counts the groups in
+    turn. Then the numbers are scaled up from the share of the time in which they were counted, and are None if that
+    share is 0. `counter_coverage`: the lowest share of the groups, 0 to 1.
     """
     counts: dict[str, int | float | None] = {}
     shares = []

@@ -1,7 +1,8 @@
 """Measures what recording an event costs PyTorch's profiler on this machine: `python -m pipelines.record.profiler.cost`.
 
-Small loops run with and without the profiler. `note_profiler_cost` writes the result into the traces of a profile. There
-`tracelake why` prefers it to `sql/rules/profiler/profiler_costs.csv`. Needs torch and the standard library.
+Small loops run with and without the profiler. `note_profiler_cost` writes the result into the traces of a profile.
+`tracelake why` prefers a trace's own cost to `sql/rules/profiler/profiler_costs.csv`. Needs torch and the standard
+library.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from typing import Any
 KEY = "tracelake_profiler_cost"
 """Key of the cost in a trace file."""
 _LOOP = 300  # iterations of a loop: enough to time, few enough for the profiler's buffers
-_OPERATORS, _INNER = 3, ("aten::transpose", "aten::as_strided")  # of Tensor.t()
+_OPERATORS, _INNER = 3, ("aten::transpose", "aten::as_strided")  # operators of Tensor.t(), and the nested ones
 
 
 def profiler_cost(device: str | None = None, repeats: int = 9) -> dict[str, float]:
     """Return the cost of recording one event, ns: `operator_ns`, `call_ns` (with a GPU), `frame_ns`, `annotation_ns`.
 
     A further key, `cheap_operator_ns`, is the delay between the starts of nested operators while they are recorded. It
-    serves to compare a trace's host with this one. `device`: cuda, cuda:N or cpu, by default cuda if available. The
-    measurement takes about a second. No profiler may be running.
+    serves to compare the speed of a trace's host with this host. `device`: cuda, cuda:N or cpu, by default cuda if
+    available. The measurement takes about a second. No profiler may be running.
     """
     import torch
     from torch.profiler import ProfilerActivity, profile, record_function
@@ -54,7 +55,7 @@ def profiler_cost(device: str | None = None, repeats: int = 9) -> dict[str, floa
                 pass
 
     def extra(loop: Callable[[], None], *, stacks: bool = False) -> tuple[float, Any]:
-        """Return the extra duration of a loop iteration while it is recorded, ns, and the profile."""
+        """Return the time that recording adds to an iteration of a loop, ns, and the profile."""
         plain = _shortest(loop, wait, repeats)
         with profile(activities=activities, with_stack=stacks) as recorded:
             loop()
@@ -91,7 +92,10 @@ def _shortest(loop: Callable[[], None], wait: Callable[[], None], repeats: int) 
 
 
 def _delay(events: Iterable[Any]) -> float:
-    """Return the lowest median delay of a kind of nested operators after the start of their parent, ns. 0 without any."""
+    """Return the median delay from an operator's start to its nested operator's start, ns, 0 without nested operators.
+
+    It is the lowest median among the kinds of nested operators.
+    """
     delays: dict[str, list[float]] = {name: [] for name in _INNER}
     for event in events:
         for inner in event.cpu_children[:1]:

@@ -1,1 +1,1 @@
-"""Brings the lake's tables up to date: per trace, then per capture; each run publishes once, at its end."""
+"""The update of the lake's tables, first per trace, then per capture. Each run publishes once, at its end."""

@@ -1,9 +1,10 @@
-"""Records of the tables that a run found or made complete, so that the next run need not check every file.
+"""The record of the complete tables, so that the next run need not check every file.
 
-A record is valid only while the analysts' file shows every committed row and is in the state in which the record was
-written. After any other change, or with another version of a model or of this program, the run checks everything. In
-lakes with few files, a missing file or one of another size has the same effect (`Lake.few_broken`). Otherwise queries,
-which check the files of the tables that they name, and `tracelake check` find such a file.
+The record is valid only while the analysts' file shows every committed row and has the state in which the record was
+written. After any other change, or with another version of a model or of this program, a run checks everything. In
+lakes with few files, a run also checks everything if a file is missing or has another size (`Lake.few_broken`). In
+larger lakes, such a file is detected by queries, which check the files of the tables that they name, and by `tracelake
+check`.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from pipelines.models.cache import digest_of
 from pipelines.models.catalog import Catalog
 from pipelines.models.sources import code_digest
 
-COMPUTED = "computed"  # the record in the catalog
+COMPUTED = "computed"  # name of the record in the catalog
 
 
 @dataclass(frozen=True)
 class Seen:
-    """The state that a run found: the lake's batches, and a hash over its other inputs."""
+    """The state at the start of a run: the lake's batches, and a hash over the run's other inputs."""
 
     now: Now
     others: str
@@ -47,7 +48,7 @@ def look(lake: Lake) -> Seen | None:
 
 
 def is_complete(lake: Lake, catalog: Catalog, tables: Iterable[str]) -> bool:
-    """Return whether these tables were complete when the lake was published, and nothing changed since."""
+    """Return whether these tables were complete when the lake was published, and no input has changed since."""
     requested = set(tables)
     try:
         record = record_of(lake.root, COMPUTED)
@@ -61,7 +62,7 @@ def is_complete(lake: Lake, catalog: Catalog, tables: Iterable[str]) -> bool:
 def note_complete(
     lake: Lake, catalog: Catalog, tables: Iterable[str], before: Seen, made: Iterable[tuple[str, Batch]]
 ) -> None:
-    """Record that a run completed these tables and published, unless other files changed since its start.
+    """Record that a run completed these tables and published, unless files of other runs changed since its start.
 
     `before`: the state at the start. `made`: the files that the run committed.
     """
@@ -85,17 +86,17 @@ def note_complete(
     try:
         note(lake.root, COMPUTED, {"tables": sorted({*tables, *complete_before}), "state": state})
     except OSError:
-        return  # without the record the next run only takes longer
+        return  # without the record, the next run only takes longer
 
 
 def discard(lake: Lake) -> None:
-    """Delete the record, because checking the files has contradicted it. Raises OSError if that fails."""
+    """Delete the record, because checking the files has contradicted it. Raise OSError if that fails."""
     if record_of(lake.root, COMPUTED) is not None:
         note(lake.root, COMPUTED, None)
 
 
 def _others_of(state: Seen, own_batches: Iterable[str]) -> dict[str, str]:
-    """Return the stamps of the batches that are not a run's own."""
+    """Return the stamps of the batches that the run did not write."""
     return {name: stamp for name, stamp in state.now.stamps.items() if name not in own_batches}
 
 
@@ -104,10 +105,10 @@ def _version(entry: Entry | None, table: str) -> str | None:
 
 
 def _others(lake: Lake) -> str:
-    """Return a hash over what tables depend on apart from the lake's files and the model versions.
+    """Return a hash over the inputs of tables other than the lake's files and the model versions.
 
-    These are the roles, formulas and causes, this program, and its memory limit, because traces that needed more memory
-    are recomputed with a higher limit.
+    These are the roles, formulas and causes, this program, and its memory limit. The limit is included because traces
+    that needed more memory are recomputed with a higher limit.
     """
     memory = database.for_models()
     contents = [content_of(lake.root / name) for name in (ROLES, OP_FORMULAS, CAUSES)]

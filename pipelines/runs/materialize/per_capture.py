@@ -1,9 +1,9 @@
-"""Traces of the lake → tables of captures, updated capture by capture.
+"""The computation of tables of captures from the lake's traces, capture by capture.
 
-A capture whose traces changed (late ranks arrived) is recomputed into a new batch. The file of `captures` is written
-last and is the commit marker. The newest batch of each capture counts. A killed run leaves the old state. A table whose
-model changed, or that was not requested before, is computed for the captures of its batch, and its file is moved into
-place in one step.
+If the traces of a capture changed, for example because late ranks arrived, the capture is recomputed into a new batch.
+The file of `captures` is written last and is the commit marker. The newest batch of each capture counts. A killed run
+leaves the old state. If a table's model changed, or the table was not requested before, it is computed for the captures
+of each batch, and its file is moved into place in one step.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _Known:
 
 @dataclass(frozen=True)
 class Part:
-    """The part of a lake to work on: captures by id (including deleted ones), and the batches of their traces."""
+    """The part of a lake to update: ids of captures (including deleted captures), and the batches of their traces."""
 
     captures: frozenset[str]
     batches: frozenset[Batch]
@@ -91,7 +91,7 @@ def materialize_captures(
 ) -> list[Materialized]:
     """Update tables of captures, with the trace tables that they read, and publish.
 
-    Raises what compute_captures raises.
+    Raise the errors of compute_captures.
     """
     requested = requested_captures(lake.catalog(), tables)
     return run_and_publish(
@@ -114,9 +114,9 @@ def compute_captures(
 ) -> Iterator[Materialized]:
     """Update tables of captures, for part or all of the lake, after the trace tables that they read.
 
-    Captures that share a batch of such tables with a requested one are computed, too, because their rows are in the
-    same file. One process does this at a time (`Lake.compute_lock`). Publishes nothing. Raises RolesError if a table
-    needs a roles.csv that cannot be read.
+    Captures that share a batch of these tables with a requested capture are also computed, because their rows are in
+    the same file. Only one process computes at a time (`Lake.compute_lock`). Do not publish. Raise RolesError if a
+    table needs a roles.csv that cannot be read.
     """
     say = on_step or (lambda _: None)
     with lake.compute_lock(lambda: say("another process computes tables, waiting")):
@@ -134,13 +134,13 @@ def _compute_captures(
         yield from compute_traces(lake, sources, work.read, on_step=say)
         if lacking(look(lake.root).entries) == lacking(work.state.now.entries):
             break
-        # Models failed on other traces than before, which changes the captures of these traces. The new plan may
-        # contain traces that were ingested in the meantime, so their tables are computed before it is carried out.
+        # The set of traces on which models fail has changed, which changes the captures of these traces, so plan again.
+        # The new plan may contain traces that were ingested in the meantime, so compute their tables first.
         work = _plan(lake, catalog, requested, force, part)
     state, known_rows = work.state, work.state.known
     if (
         work.new or work.removed
-    ):  # first: a rewritten batch drops the old rows of changed captures, which count until then
+    ):  # first, because rewriting a batch drops the old rows of changed captures, which count until then
         yield from _compute(lake, catalog, lake.new_batch(), requested, work.new, work.removed, say)
     for batch in work.batches if force else stale_batches(lake, catalog, requested, work.batches):
         stale_tables = requested if force else stale(lake, catalog, requested, batch)
@@ -153,9 +153,10 @@ def _compute_captures(
 
 @dataclass(frozen=True)
 class _Plan:
-    """The captures to compute: `new` or changed ones, and unchanged ones (`same`) in `batches`, whose tables may be stale.
+    """The captures to compute: new or changed captures (`new`), and unchanged captures (`same`) in `batches`.
 
-    `removed`: ids of captures that no longer exist. `read`: the batches of the traces of `new` and `same`.
+    Tables of `batches` may be stale. `removed`: ids of captures that no longer exist. `read`: the batches of the traces
+    of `new` and `same`.
     """
 
     state: _State
@@ -177,7 +178,7 @@ def _plan(lake: Lake, catalog: Catalog, requested: list[str], force: bool, part:
     captures, known_rows, all_changed = state.captures, state.known, state.changed
     batches = [batch for batch in _batches(known_rows, all_changed, part) if not lake.is_digest(batch)]
     rewritten, is_new = set(batches), set(all_changed)
-    # Rewriting such a file drops the old rows of a changed capture, so that capture is updated, too.
+    # Rewriting such a file drops the old rows of a changed capture, so also update the changed capture.
     sharing_batch = {name for name, row in known_rows.items() if row.batch in rewritten}
     changed = [name for name in all_changed if part is None or name in part.captures | sharing_batch]
     candidates = captures.items() if state.seen.folders is None else ()
@@ -187,7 +188,10 @@ def _plan(lake: Lake, catalog: Catalog, requested: list[str], force: bool, part:
 
 
 def _gone_in(lake: Lake, batch: Batch) -> list[str]:
-    """Return the captures that a batch says are gone. Its file must keep saying so, because older batches have their rows."""
+    """Return the captures that a batch records as deleted. A rewritten file must still record them.
+
+    Otherwise, the rows of these captures in older batches would count again.
+    """
     file = table_file(lake.root, CAPTURE_MARK, batch)
     if not file.exists():
         return []
@@ -197,7 +201,7 @@ def _gone_in(lake: Lake, batch: Batch) -> list[str]:
 
 
 def _needs_others(lake: Lake, catalog: Catalog, tables: list[str], state: _State) -> bool:
-    """Return whether tables of captures that did not change, or of traces that they read, must be computed."""
+    """Return whether tables of unchanged captures, or of traces that they read, must be computed."""
     if stale_batches(lake, catalog, tables, _batches(state.known, state.changed, None)):
         return True
     new = {member.trace.batch_id for capture in state.captures.values() for member in capture.members}
@@ -213,7 +217,7 @@ def compute_into_batch(
 ) -> list[Materialized]:
     """Compute tables of these captures into a new batch. All inputs are already in the lake.
 
-    `gone`: ids of captures that no longer exist. Publishes nothing.
+    `gone`: ids of captures that no longer exist. Do not publish.
     """
     catalog = lake.catalog()
     requested = requested_captures(catalog, tables)
@@ -221,7 +225,7 @@ def compute_into_batch(
 
 
 def stale_captures(lake: Lake, catalog: Catalog, tables: Sequence[str], part: Part | None = None) -> bool:
-    """Return whether a capture table is missing, of another version, or lacks traces of the lake (or its part)."""
+    """Return whether a table of captures is missing, of another version, or without traces of the lake (or part)."""
     if not tables:
         return False
     state = _state(lake, catalog, tables, only_touched=True)
@@ -231,7 +235,7 @@ def stale_captures(lake: Lake, catalog: Catalog, tables: Sequence[str], part: Pa
 
 
 def _batches(known_rows: dict[str, _Known], changed: list[str], part: Part | None) -> list[Batch]:
-    """Return the batches of tables with (requested) captures that are unchanged."""
+    """Return the batches that contain unchanged captures. Unless `part` is None, use only the captures of the part."""
     is_new = set(changed)
     return sorted(
         {
@@ -243,7 +247,7 @@ def _batches(known_rows: dict[str, _Known], changed: list[str], part: Part | Non
 
 
 def trace_tables(catalog: Catalog, tables: Iterable[str]) -> list[str]:
-    """Return the stored trace tables that capture tables read, directly or through tables that are not stored."""
+    """Return the stored tables of traces that tables of captures read, directly or through unstored tables."""
     sources, todo = set(), list(tables)
     while todo:
         name = todo.pop()
@@ -255,7 +259,7 @@ def trace_tables(catalog: Catalog, tables: Iterable[str]) -> list[str]:
 
 
 def known_captures(lake: Lake) -> dict[str, _Known]:
-    """Return the row of each capture in its newest committed batch. Raises BrokenFiles if that is unknown."""
+    """Return the row of each capture in its newest committed batch. Raise BrokenFiles if the row is unknown."""
     broken = lake.broken({CAPTURE_MARK})
     if broken and not lake.without_broken:
         raise BrokenFiles(broken)
@@ -276,10 +280,10 @@ def known_captures(lake: Lake) -> dict[str, _Known]:
 
 @dataclass(frozen=True)
 class _State:
-    """The current captures, their state when last computed, and the changed ones.
+    """The current captures, their state when last computed (`known`), and the ids of changed captures.
 
-    `captures` are those of the folders in `seen`, if it names any. `inputs_hash`: a digest of their other inputs, or None if
-    unknown.
+    `captures`: only the captures of the folders in `seen`, if it names folders. `inputs_hash`: a digest of their other
+    inputs, or None if unknown.
     """
 
     now: Now
@@ -291,9 +295,9 @@ class _State:
 
 
 def _state(lake: Lake, catalog: Catalog, tables: Iterable[str], only_touched: bool = False) -> _State:
-    """Compare all traces with the computed captures. With `only_touched`, only folders that changed since the last run.
+    """Compare the traces of all folders, or with `only_touched` of changed folders, with the computed captures.
 
-    Tables that do not use roles can be computed while roles.csv cannot be read. Roles then stay unchanged.
+    If roles.csv cannot be read, tables that do not use roles can still be computed. Roles then stay unchanged.
     """
     now, known_rows = look(lake.root), known_captures(lake)
     input_digest = known_groups.inputs(content_of(lake.root / ROLES))
@@ -335,13 +339,14 @@ def _changed(
     known_rows: dict[str, _Known],
     as_before: Mapping[str, str] = MappingProxyType({}),
 ) -> list[str]:
-    """Return captures that are new, have other traces than before or whole ones instead of digests, or no longer exist.
+    """Return the ids of captures that are new, have changed, or no longer exist.
 
-    `as_before`: contents that replace the current ones of some captures.
+    A capture also counts as changed if it has complete traces in place of digests. `as_before`: contents that replace
+    the current contents of some captures.
     """
     content = {name: capture.content for name, capture in captures.items()} | dict(as_before)
     before = {name: row.content for name, row in known_rows.items() if not row.is_gone}
-    # A digest cannot be computed again, whatever became of roles or of other jobs in its folder.
+    # A digest cannot be recomputed, even if roles or other jobs in its folder have changed.
     digests = {name for name, capture in captures.items() if capture.is_digest and name in before}
     is_whole = {name for name in before.keys() & captures.keys() - digests if lake.is_digest(known_rows[name].batch)}
     return sorted(
@@ -358,10 +363,10 @@ def _compute(
     removed: list[str],
     on_step: OnStep,
 ) -> list[Materialized]:
-    """Write tables of captures into a batch, the marker last if it is among them.
+    """Write tables of captures into a batch. If they include the marker, write it last.
 
-    If a model makes DuckDB invalidate its database, everything is recomputed in a new one, with the optimizer off for
-    that model.
+    If a model makes DuckDB invalidate its database, recompute everything in a new database, with the optimizer off for
+    this model.
     """
     plain: dict[str, str] = {}
     step = ""
@@ -410,17 +415,17 @@ def _compute_once(
 
 
 def _source_views(con: duckdb.DuckDBPyConnection, lake: Lake, tables: Iterable[str]) -> None:
-    """Create views of the trace tables, restricted to the traces of the staged captures. Raises BrokenFiles."""
+    """Create views of the trace tables, restricted to the traces of the staged captures. Raise BrokenFiles."""
     members = con.execute("SELECT DISTINCT batch_id FROM _capture_members").fetchall()
     batches = [Batch(batch_id) for (batch_id,) in members]
     tables = list(tables)
     if broken := lake.broken(tables, batches):
-        raise BrokenFiles(broken)  # a stored table must not silently lack rows
+        raise BrokenFiles(broken)  # rows must not be silently missing from a stored table
     for table in tables:
         files = [path for batch in batches if (path := table_file(lake.root, table, batch)).exists()]
         rows = f"SELECT * FROM {parquet_rows(files, 'union_by_name = true')}"
         cut = f"{rows} SEMI JOIN _capture_members USING (trace_id, batch_id)"
-        if table == MARK:  # files do not store a trace's capture, the staged ranks do
+        if table == MARK:  # the files of traces do not store the capture, but the staged ranks do
             cut = f"SELECT t.* REPLACE (r.capture_id AS capture_id) FROM ({cut}) AS t JOIN _capture_members AS r USING (trace_id, batch_id)"
         if files:
             con.execute(f"CREATE VIEW {table} AS {cut}")

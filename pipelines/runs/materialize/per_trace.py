@@ -1,9 +1,9 @@
-"""Batches of the lake → model tables. A file that is missing, or computed by another model version, is recomputed.
+"""The computation of tables of traces from the lake's batches. Missing files and files of other versions are computed.
 
 A batch is processed in groups of traces of at most GROUP_EVENTS events, so memory does not grow with the batch. Each
-table's file is moved into place in one step, so a killed run leaves the old or the new one. If a model fails, the
-failing trace is found by bisection and left out of the tables that need the model (table model_failures). The other
-traces continue.
+table's file is moved into place in one step, so a killed run leaves the old or the new file. If a model fails,
+bisection identifies the failing trace. The tables that need the model then do not contain this trace (see table
+model_failures). The other traces are computed.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from pipelines.models.run import ModelRun, run_models, why_plain
 from pipelines.models.sqltext import parquet_rows, quoted
 from pipelines.runs.materialize.publishing import Materialized, run_and_publish
 
-# 1.5 million events and their edges stay below the memory limit without spilling. A larger trace is a separate group.
+# 1.5 million events and their edges stay below the memory limit without spilling. A larger trace is its own group.
 GROUP_EVENTS = 1_500_000
-# DuckDB distributes a table in chunks of about 120,000 rows, so models of few rows take a fifth more CPU time on two
-# cores than on one.
+# DuckDB distributes a table in chunks of about 120,000 rows. Models with few rows therefore take a fifth more CPU time
+# on two cores than on one core.
 FEW_EVENTS = 300_000
 SOURCES = ("traces", "events", "findings")
-# The machine, the lake or the code is at fault, not a trace.
+# Errors whose cause is the machine, the lake or the code, not a trace.
 _NO_FAULT_OF_A_TRACE = (CatalogError, OSError, MemoryError, duckdb.IOException, duckdb.InterruptException)
 
 
 def stale(lake: Lake, catalog: Catalog, tables: Iterable[str], batch: Batch) -> list[str]:
     """Return the tables of a batch whose file is missing or was computed by another version of the model.
 
-    None of a digest, because its events are gone.
+    Return [] for a digest, because it has no events.
     """
     if lake.is_digest(batch):
         return []
@@ -60,9 +60,9 @@ def materialize(
     on_step: Callable[[str], Any] | None = None,
     and_publish: bool = True,
 ) -> list[Materialized]:
-    """Update tables of traces (all by default), of some batches or all, and publish, unless the caller does.
+    """Update tables of traces (all by default) in some or all batches, and publish if `and_publish`.
 
-    Raises what compute_traces raises.
+    Raise the errors of compute_traces.
     """
     requested = requested_tables(lake.catalog(), tables)
     steps = compute_traces(lake, requested, batches, force, on_step)
@@ -72,10 +72,10 @@ def materialize(
 def requested_tables(catalog: Catalog, tables: Iterable[str] | None) -> list[str]:
     """Return the tables of traces among `tables` (None: all), in the order in which they are computed.
 
-    Raises CatalogError for a name that is not a table.
+    Raise CatalogError for a name that is not a table.
     """
     requested = set(catalog.materialized if tables is None else tables)
-    catalog.closure(requested)  # rejects names that are not tables
+    catalog.closure(requested)  # raises CatalogError for names that are not tables
     return [table for table in catalog.materialized if table in requested]
 
 
@@ -88,13 +88,14 @@ def compute_traces(
 ) -> Iterator[Materialized]:
     """Update model tables (all by default). `on_step(text)` is called before each model.
 
-    One process computes at a time, one batch at a time (`Lake.compute_lock`). Work that another process did while this
-    one waited is not repeated. Private models, and public ones that the requested tables read, are computed with them
-    and not stored. Publishes nothing. Batches that `compact` merges in the meantime are skipped, and the merged ones computed.
+    Only one process computes at a time, one batch at a time (`Lake.compute_lock`). If another process computed a batch
+    while this process waited, the batch is not recomputed. Private models, and public models that the requested tables
+    read, are computed with them but not stored. Do not publish. If `compact` merges batches in the meantime, compute
+    the merged batch instead.
 
-    Raises CatalogError for a name that is not a table, or for a necessary op_formulas.csv that cannot be used. After
-    all other batches are computed, raises BrokenFiles for batches in which `events` or another input is missing or
-    broken.
+    Raise CatalogError for a name that is not a table, or for a necessary op_formulas.csv that is unusable. Raise
+    BrokenFiles for batches in which `events` or another input is missing or broken, after all other batches are
+    computed.
     """
     catalog = lake.catalog()
     say = on_step or (lambda _: None)
@@ -106,7 +107,7 @@ def compute_traces(
     for batch in todo if force else stale_batches(lake, catalog, requested, todo):
         with lake.compute_lock(lambda: say("another process computes tables, waiting")):
             stale_tables = requested if force else stale(lake, catalog, requested, batch)
-            if not stale_tables:  # another process computed it while this one waited
+            if not stale_tables:  # another process computed the batch while this process waited
                 continue
             try:
                 if lost := lake.broken(SOURCES, [batch]):
@@ -123,7 +124,10 @@ def compute_traces(
 
 
 def _merged_meanwhile(lake: Lake, todo: Sequence[Batch], known: Sequence[Batch]) -> list[Batch]:
-    """Return the batches that are new since `known` on days of batches of `todo` that are gone: `compact` merged these."""
+    """Return the batches that `compact` created since `known` by merging batches of `todo`.
+
+    These are the new batches on days of batches of `todo` that no longer exist.
+    """
     now = lake.batches()
     days = {batch.day for batch in set(todo) - set(now)}
     return [batch for batch in now if batch.day in days and batch not in known]
@@ -132,7 +136,7 @@ def _merged_meanwhile(lake: Lake, todo: Sequence[Batch], known: Sequence[Batch])
 def stale_batches(lake: Lake, catalog: Catalog, tables: Sequence[str], batches: Sequence[Batch]) -> list[Batch]:
     """Return the batches in which a table's file is missing or was computed by another version of the model.
 
-    Without digests, because their events are gone.
+    Digests are excluded, because they have no events.
     """
     batches = [batch for batch in batches if not lake.is_digest(batch)]
     versions = lake.versions(batches, tables)
@@ -148,9 +152,10 @@ def stale_batches(lake: Lake, catalog: Catalog, tables: Sequence[str], batches: 
 
 @dataclass
 class _Work:
-    """The tables to compute for one batch, the seconds that each took so far, and the model failures.
+    """The tables to compute for one batch, the seconds that each model took so far, and the model failures.
 
-    `plain`: models that run with the optimizer off, because DuckDB invalidated its database with it, and the reason.
+    `plain`: the models that run with the optimizer off, because DuckDB invalidated its database with it on, each with
+    the reason.
     """
 
     catalog: Catalog
@@ -160,7 +165,7 @@ class _Work:
     seconds: dict[str, float] = field(default_factory=dict)
     failures: dict[str, list[Failure]] = field(default_factory=dict)
     plain: dict[str, str] = field(default_factory=dict)
-    n_rows: dict[Path, int] = field(default_factory=dict)  # of each file written so far
+    n_rows: dict[Path, int] = field(default_factory=dict)  # by file written so far
     n_parts: int = 0
     step: str = ""  # the model that is running
 
@@ -173,7 +178,7 @@ class _Work:
 
 
 def _compute_batch(lake: Lake, work: _Work) -> list[Materialized]:
-    """Compute the tables and commit their files. Raises BrokenFiles if their inputs cannot be read."""
+    """Compute the tables and commit their files. Raise BrokenFiles if their inputs cannot be read."""
     folder = Path(tempfile.mkdtemp(dir=lake.staging(work.batch)))
     try:
         groups = _groups(lake, work.batch)
@@ -197,9 +202,9 @@ def _unreadable_sources(lake: Lake, batch: Batch) -> list[Broken]:
 
 
 def _run(lake: Lake, work: _Work, tables: list[str], traces: list[str], folder: Path, label: str) -> None:
-    """Compute tables of traces into parts. If a model fails, bisect.
+    """Compute tables of traces into parts. If a model fails, bisect the traces.
 
-    For the failing trace itself, compute the tables that do not need the model.
+    For the failing trace, compute the tables that do not need the model.
     """
     part = work.next_part(folder)
     try:
@@ -226,7 +231,7 @@ def _run(lake: Lake, work: _Work, tables: list[str], traces: list[str], folder: 
 
 
 def _without_failed(work: _Work, tables: list[str], trace_id: str, error: Exception) -> list[str]:
-    """Return the tables that do not need the failed model, and record that the others lack the trace."""
+    """Return the tables that do not need the failed model, and record that the trace is missing from the others."""
     lines = str(error).strip().splitlines() or [""]
     reason = f"{type(error).__name__}: {lines[0]}"[:500]
     if isinstance(error, duckdb.OutOfMemoryException):
@@ -259,17 +264,18 @@ def _run_group(lake: Lake, work: _Work, tables: list[str], traces: list[str], fo
         work.step = name
         work.on_step(name + label)
 
-    from pipelines.critical_path.graph.windows import (  # imported late: a run that computes nothing does not need it
+    from pipelines.critical_path.graph.windows import (  # imported late, because many runs do not need it
         request_windows,
         usual_windows,
     )
 
     work.step = ""
-    # In memory, because a database on disk compresses and flushes tables that live for seconds. Excess data is spilled.
+    # Use an in-memory database, because a database on disk compresses and flushes even short-lived tables. Excess data
+    # is spilled.
     with database.private(folder) as con:
         _sources(con, lake, work.batch, traces)
         request_windows(con, usual_windows(con, traces))
-        # Sorted, so that readers find a trace's row groups by their bounds.
+        # Sort, so that readers find a trace's row groups by their bounds.
         order = " ORDER BY trace_id" if len(traces) > 1 else ""
 
         def write(table: str, rows: str) -> None:
@@ -286,7 +292,7 @@ def _run_group(lake: Lake, work: _Work, tables: list[str], traces: list[str], fo
 def plain_runs(
     catalog: Catalog, tables: Iterable[str], runs: Iterable[ModelRun], traces: Sequence[str | None]
 ) -> dict[str, list[Failure]]:
-    """Return, by table, the models that it needs and that ran with the optimizer off, for each of these traces."""
+    """Return for each table the needed models that ran with the optimizer off, as a Failure per trace."""
     plain = [run for run in runs if run.plain_for]
     failures_by_table = {}
     for table in tables if plain else ():
@@ -302,13 +308,13 @@ def plain_runs(
 def _sources(con: duckdb.DuckDBPyConnection, lake: Lake, batch: Batch, traces: list[str]) -> None:
     """Create views of the ingested tables of these traces, or tables if there are few events.
 
-    Some forty models read them, and with views each of them would open the files again.
+    Some forty models read them. With views, each model opens the files again.
     """
     listed = ", ".join(quoted(trace_id) for trace_id in traces)
     kind = "VIEW"
     for table in SOURCES:
         path = table_file(lake.root, table, batch)
-        columns = "* EXCLUDE (capture_id)" if table == MARK else "*"  # no batch records which capture a trace is in
+        columns = "* EXCLUDE (capture_id)" if table == MARK else "*"  # no batch records a trace's capture
         rows = f"SELECT {columns} FROM {parquet_rows(path)} WHERE trace_id IN ({listed})"
         con.execute(f"CREATE {kind} {table} AS {rows}")
         if table == MARK and use_few_threads(con):
@@ -316,7 +322,7 @@ def _sources(con: duckdb.DuckDBPyConnection, lake: Lake, batch: Batch, traces: l
 
 
 def use_few_threads(con: duckdb.DuckDBPyConnection) -> bool:
-    """Compute on one thread from now on if the traces in `con` have few events, and return whether they do."""
+    """If the traces in `con` have few events, compute on one thread from now on. Return whether they have."""
     is_few = con.execute(f"SELECT coalesce(sum(n_events), 0) < {FEW_EVENTS} FROM {MARK}").fetchall()[0][0]
     if is_few:
         con.execute("SET threads = 1")
@@ -324,7 +330,7 @@ def use_few_threads(con: duckdb.DuckDBPyConnection) -> bool:
 
 
 def _joined(work: _Work, table: str, folder: Path) -> Staged:
-    """Return the parts of a table as one file, without rows if no trace could be computed."""
+    """Join the parts of a table into one file. The file has no rows if no trace could be computed."""
     parts = sorted(folder.glob(f"*/{table}.parquet"))
     failures = tuple(work.failures.get(table, ()))
     joined = parts[0] if parts else folder / f"{table}.whole"
@@ -332,7 +338,7 @@ def _joined(work: _Work, table: str, folder: Path) -> Staged:
         columns = (f'CAST(NULL AS {kind}) AS "{name}"' for name, kind in column_types(work.catalog)[table])
         with database.scratch() as con:
             _write(con, work, f"SELECT {', '.join(columns)} WHERE false", joined, failures)
-    elif len(parts) > 1 or failures:  # rewritten to store the model failures in its footer
+    elif len(parts) > 1 or failures:  # rewrite a single part to store the model failures in its footer
         joined = folder / f"{table}.whole"
         with database.scratch() as con:
             _write(con, work, f"SELECT * FROM {parquet_rows(parts)}", joined, failures)
@@ -342,7 +348,7 @@ def _joined(work: _Work, table: str, folder: Path) -> Staged:
 def _write(
     con: duckdb.DuckDBPyConnection, work: _Work, rows: str, target: Path, failures: Sequence[Failure] = ()
 ) -> None:
-    """Write rows of the table that the file is named after, and record their number."""
+    """Write rows to a file that is named after its table, and record their number."""
     version = work.catalog.version(target.stem)
     copied = con.execute(f"COPY ({rows}) TO {quoted(target)} ({options(version, failures)})")
     ((work.n_rows[target],),) = copied.fetchall()

@@ -1,4 +1,4 @@
-"""The end of every run: publish once.
+"""The end of every run, which publishes once.
 
 If a run is killed before it publishes, the old analysts' file stays. The next run, or the next access to the lake,
 publishes (see `is_published` in pipelines/lake/publish/analyst_file.py).
@@ -18,7 +18,7 @@ from pipelines.runs.materialize.computed_tables import is_complete, look, note_c
 
 @dataclass(frozen=True)
 class Materialized:
-    """A table's file that was written, with its row count and the seconds that its own model and writing it took."""
+    """A table's written file, with its row count and the seconds for running its model and writing the file."""
 
     table: str
     batch: Batch
@@ -34,11 +34,11 @@ def run_and_publish(
     force: bool,
     and_publish: bool = True,
 ) -> list[Materialized]:
-    """Take all steps, then publish. If a step fails, the results of earlier steps are still published.
+    """Take all steps, then publish. If a step fails, publish the results of earlier steps.
 
     `tables`: the tables that the steps update. `of_all`: whether the steps cover the whole lake. If the tables are
-    known to be complete, no step is taken, unless `force` is set. Without `and_publish` only a failed run publishes,
-    because the caller publishes at its end. Raises what the steps and `publish` raise.
+    known to be complete, take no step, unless `force` is set. Without `and_publish`, only a failed run publishes,
+    because otherwise the caller publishes at its end. Raise the errors of the steps and of `publish`.
     """
     catalog = lake.catalog()
     if not force and is_complete(lake, catalog, tables):

@@ -1,4 +1,4 @@
-"""The order of a complete run: tables of traces, then the tables of captures that read them, then publication."""
+"""The order of a complete run: tables of traces, then the tables of captures that read them, then publishing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def materialize_all(
 ) -> list[Materialized]:
     """Update tables of traces and of captures (all by default), for part or all of the lake, and publish.
 
-    Raises what compute_traces and compute_captures raise.
+    Raise the errors of compute_traces and compute_captures.
     """
     catalog = lake.catalog()
     requested = [*catalog.materialized, *catalog.of_captures] if tables is None else list(dict.fromkeys(tables))
@@ -29,7 +29,8 @@ def materialize_all(
 
     def steps() -> Iterator[Materialized]:
         if of_traces:
-            # Inputs of capture tables are computed in the same pass; `force` applies only to the requested tables.
+            # Compute inputs of tables of captures in the same pass, unless `force` is set, which applies only to
+            # requested tables.
             sources = [] if force else trace_tables(catalog, of_captures)
             batches = sorted(part.batches) if part else None
             yield from compute_traces(lake, [*of_traces, *sources], batches, force, on_step)

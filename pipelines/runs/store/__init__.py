@@ -1,4 +1,4 @@
-"""Stores of traces, to which units of work are committed: one interface for the folder lake and DuckLake."""
+"""Stores to which workers commit their units of work, with one interface for the folder lake and DuckLake."""
 
 from pipelines.runs.store.interface import Committed, Compacted, Expired, Store, StoreError
 from pipelines.runs.store.open_store import is_folder_address, open_store

@@ -1,4 +1,4 @@
-"""The committed rows of single tables, for checks: those of some days, and those committed after an earlier check."""
+"""The committed rows of single tables for checks, limited to some days or to commits after an earlier check."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RowsOfFolder:
     """CommittedRows of a folder lake. `until` and `since` are times, in s since 1970."""
 
     def __init__(self, con: duckdb.DuckDBPyConnection, lake: Lake) -> None:
-        """`con`: a connection that reads Parquet files."""
+        """Use `con`, a connection that can read Parquet files."""
         self.con, self._lake, self.address = con, lake, str(lake.root)
         self.until: float | str = time.time() - _TICK_S
         self._old: dict[float, set[str]] = {}
@@ -41,20 +41,26 @@ class RowsOfFolder:
         return Rows(parquet_rows(files), len(files)) if files else None
 
     def _not_written_after(self, begin: float) -> set[str]:
-        """Return the batches without a file written after `begin`, according to the catalog. It avoids a stat of every file."""
+        """Return the batches without a file written after `begin`, from the catalog, to avoid a stat of every file."""
         if begin not in self._old:
             logs = entries(self._lake.root).items() if self._lake.exists else ()
             self._old[begin] = {name for name, entry in logs if entry.is_plain and entry.written_at_ns < begin * 1e9}
         return self._old[begin]
 
     def _committed_at(self, table: str, file: Path) -> float:
-        """Return when a file and its batch's commit marker were both in place (ctime). Writing ended earlier."""
+        """Return the time (ctime, s) when both a file and its batch's commit marker were in place.
+
+        Writing the file ended before this time.
+        """
         marker = table_file(self._lake.root, mark_of(table), batch_of(file))
         return max((path.stat().st_ctime for path in (file, marker) if path.exists()), default=0.0)
 
 
 def files_of(lake: Lake, table: str, holds: Callable[[Batch], bool]) -> list[str]:
-    """Return the files of a table in the batches that `holds` accepts. For `rejects`, also in batches without an ingested file."""
+    """Return the files of a table in the batches that `holds` accepts.
+
+    For `rejects`, include batches without an ingested file.
+    """
     committed = lake.all_batches()
     return [
         str(path)
@@ -64,10 +70,10 @@ def files_of(lake: Lake, table: str, holds: Callable[[Batch], bool]) -> list[str
 
 
 def replaced_rows(mark: str, mark_files: Sequence[str], files: Sequence[str]) -> int:
-    """Return how many rows in a table's files belong to captures (or recordings) that were computed again, or are gone.
+    """Count the rows in a table's files that belong to replaced or deleted captures or to replaced recordings.
 
-    `mark_files`: the files of the table's marker, one of NEWEST, in the same batches. Only files with such rows are opened.
-    Return 0 if one of them is damaged.
+    `mark_files`: the files of the table's marker, one of NEWEST, in the same batches. Open only files with such rows.
+    Return 0 if one of these files is damaged.
     """
     if len(mark_files) < 2:
         return 0
@@ -86,7 +92,7 @@ class RowsOfDuckLake:
     """CommittedRows of a DuckLake. `until` and `since` are ids of batches."""
 
     def __init__(self, con: duckdb.DuckDBPyConnection, address: str) -> None:
-        """`con`: a connection with the DuckLake attached."""
+        """Use `con`, a connection with the DuckLake attached."""
         self.con, self._tables, self.address = con, lake_columns(con), address
         newest = con.execute(f"SELECT max(batch_id) FROM {KEYS_TABLE}").fetchall() if has_own(con) else [(None,)]
         self.until: float | str = newest[0][0] or ""

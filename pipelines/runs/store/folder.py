@@ -1,4 +1,4 @@
-"""The folder lake as a store: a lake on a local disk, with its locks, catalog and markers."""
+"""The folder lake as a store, on a local disk, with locks, a catalog and commit markers."""
 
 from __future__ import annotations
 
@@ -63,10 +63,13 @@ _BYTES_PER_BYTE = 20  # estimated bytes of JSON per byte of `events` in Parquet
 
 
 class FolderStore:
-    """A Store in a folder. Each batch of a unit is one transaction, whose marker file is moved into place last."""
+    """A Store in a folder. Each batch of a unit is one transaction. Its marker file is moved into place last."""
 
     def __init__(self, lake: Lake | Path | str, without_broken: bool = False) -> None:
-        """Raise UnusablePath. `without_broken`: answer without missing or damaged files of the lake in this folder."""
+        """Open the lake in a folder. Raise UnusablePath.
+
+        `without_broken`: answer without missing or damaged files of the lake.
+        """
         self.lake: Lake = lake if isinstance(lake, Lake) else Lake(lake, without_broken)
         self.address = str(self.lake.root)
         self._named = str(lake.root if isinstance(lake, Lake) else lake)
@@ -87,11 +90,12 @@ class FolderStore:
     def _known(self, mark: str, keys: Iterable[str]) -> set[str]:
         requested = set(keys)
         known_keys = requested & self.lake.known(mark).keys()
-        # The counters of a trace that was removed are not committed without it.
+        # The counters of a removed trace must not be committed without the trace.
         return known_keys | (requested & retired_traces(self.lake)) if mark in (MARK, COUNTER_MARK) else known_keys
 
     def _rows_of(self, mark: str, keys: Iterable[str]) -> list[dict[str, Any]]:
-        from pipelines.readers.inputs.file_sets import committed_row_dicts  # a query reads no files
+        # Imported here, because queries do not need the readers.
+        from pipelines.readers.inputs.file_sets import committed_row_dicts
 
         requested = set(keys)
         return [row for row in committed_row_dicts(self.lake, mark) if row[KEYS[mark]] in requested]
@@ -103,7 +107,7 @@ class FolderStore:
         return [captures[name].batch.batch_id for name in keys if name in captures]
 
     def commit(self, unit: Lake) -> Committed:
-        """See Store. If it is killed between two batches of the unit, the next call commits the remaining batches."""
+        """See Store. If the process is killed between two batches, the next call commits the remaining batches."""
         if unit.root.resolve() == self.lake.root.resolve():
             raise StoreError(f"{self.address}: a lake cannot be committed to itself")
         keys: dict[str, list[str]] = {}
@@ -122,9 +126,9 @@ class FolderStore:
         )
 
     def _adopt(self, batch: UnitBatch) -> tuple[UnitBatch, dict[str, set[str]]]:
-        """Commit a batch. Return the committed part of it, and the keys that were left out."""
+        """Commit a batch. Return its committed part, and the keys that were not committed."""
         lake = self.lake
-        # In a folder of its own, because another process may compute the batch's tables there.
+        # Use a separate folder, because another process may compute the batch's tables in the staging folder.
         folder = Path(tempfile.mkdtemp(dir=lake.staging(batch.batch)))
         try:
             left_out = already(batch, self._known, self._rows_of, self._has(batch))
@@ -132,7 +136,7 @@ class FolderStore:
             if mine.keys and (self._had(batch) or hiding_batch(mine.batch, mine.keys, self._ids_of)):
                 mine = renamed(mine, lake.new_batch(), folder / "renamed")
             name = mine.batch
-            # Large files are moved before the lock is taken. Without their marker no reader uses them.
+            # Move large files before obtaining the lock. Without their marker, no reader uses them.
             late_tables = (*KEYS, *ONCE, REJECTS)
             early = {table: linked(s, folder / table) for table, s in mine.files.items() if table not in late_tables}
             if early:
@@ -152,7 +156,7 @@ class FolderStore:
                     lake.put_all(name, {mark: staged}, mine.keys[mark])
             if early and not marks and not is_there:
                 lake.take_away(name, early)
-            if REJECTS in mine.files and not rejects:  # the lake has all of these rejects, so none was written
+            if REJECTS in mine.files and not rejects:  # the lake has all of these rejects, so no file was written
                 mine = replace(mine, files={table: staged for table, staged in mine.files.items() if table != REJECTS})
             return mine, {mark: left_out.get(mark, set()) | late.get(mark, set()) for mark in {*left_out, *late}}
         finally:
@@ -162,17 +166,17 @@ class FolderStore:
         return any(table_file(self.lake.root, mark, batch.batch).exists() for mark in KEYS)
 
     def _had(self, batch: UnitBatch) -> bool:
-        """Return whether files of this batch would replace those of other keys, or would stay hidden."""
+        """Return whether this batch's files would replace files with other keys, or would stay hidden."""
         return self._has(batch) or batch.batch.batch_id in content(self.lake.root).notices
 
     def _not_stored(self, table: str, staged: Staged, folder: Path) -> Staged:
-        """Return the rows of a table of ONCE that the lake does not have. Call it under the lake's lock."""
+        """Return the staged rows of `table` (one of ONCE) that the lake does not have. Call it under its lock."""
         files = self.lake.committed_files(table)
         stored = f"{ONCE[table]} IN (SELECT {ONCE[table]} FROM {parquet_rows(files)})" if files else "false"
         return rewritten(staged, f"({stored}) IS NOT TRUE", folder / "once" / f"{table}.parquet")
 
     def _with_superseded(self, batch: UnitBatch, folder: Path) -> UnitBatch:
-        """Return the batch with the traces that are superseded with it as rejects. Call it under the lake's lock."""
+        """Add the traces that this batch supersedes to its rejects. Call it under the lake's lock."""
         if MARK not in batch.keys:
             return batch
         own = f"SELECT * FROM {parquet_rows(batch.files[MARK].path)}"
@@ -200,7 +204,7 @@ class FolderStore:
     def set_user_tables(
         self, prices: Path | None = None, roles: Path | None = None, formulas: Path | None = None
     ) -> None:
-        """See Store. The files become the lake's own prices.csv, roles.csv and op_formulas.csv."""
+        """See Store. The files become prices.csv, roles.csv and op_formulas.csv of the lake."""
         read_files(prices, roles, formulas)
         self.lake.root.mkdir(parents=True, exist_ok=True)
         for name, path in ((PRICES, prices), (ROLES, roles), (OP_FORMULAS, formulas)):
@@ -258,7 +262,7 @@ class FolderStore:
         return failures_of(self.lake, table) if self.lake.root.is_dir() else []
 
     def left_out(self, tables: Iterable[str]) -> list[LeftOut]:
-        """See Store. Raises BrokenFiles for a lake that has lost its marker files."""
+        """See Store. Raise BrokenFiles for a lake that has lost its marker files."""
         return left_out_of(self.lake, tables)
 
     def shows_all(self) -> bool:
@@ -270,7 +274,7 @@ class FolderStore:
         return find_trace(self.lake, beginning)[0]
 
     def show_trace(self, con: duckdb.DuckDBPyConnection, beginning: str, tables: Iterable[str] = ()) -> str:
-        """See Store. Raises BrokenFiles."""
+        """See Store. Raise BrokenFiles."""
         trace_id, batch = find_trace(self.lake, beginning)
         show_trace(con, self.lake, trace_id, batch, tables)
         return trace_id
@@ -278,7 +282,7 @@ class FolderStore:
     def capture_contents(self, force: bool = False) -> dict[str, str | None]:
         """See Store. Outdated tables are computed one by one (`stale_captures`)."""
         known = {name: row for name, row in known_captures(self.lake).items() if not row.is_gone}
-        # If the capture is whole again, it is computed, although it has the same traces.
+        # None for a digest, so that a capture with complete traces again is computed although it has the same traces.
         return {name: None if self.lake.is_digest(row.batch) else row.content for name, row in known.items()}
 
     def stale_batches(self, tables: Sequence[str], force: bool = False) -> list[StaleBatch]:
@@ -310,7 +314,7 @@ class FolderStore:
         force: bool,
         private_lake: Callable[[], AbstractContextManager[Lake]],
     ) -> int:
-        """See Store. The work is done in this lake, and not published."""
+        """See Store. Compute in this lake, and do not publish."""
         return len(materialize(self.lake, tables, batches, force, and_publish=False))
 
     def status(self, inbox: Path | None, limits: Limits) -> Status:
@@ -334,7 +338,7 @@ class FolderStore:
     def forget(
         self, beginning: str, for_good: bool = False, on_step: Callable[[str], Any] = lambda _: None
     ) -> Forgotten:
-        """See Store. Its captures are computed again. Raises BrokenFiles."""
+        """See Store. Recompute the trace's captures. Raise BrokenFiles."""
         from pipelines.runs.forget import forget
 
         self.need_folder()
@@ -359,7 +363,7 @@ class FolderStore:
         to_digests: bool = False,
         on_step: Callable[[str], Any] = lambda _: None,
     ) -> list[Expired]:
-        """See Store. Raises what reduce_old raises."""
+        """See Store. Raise the errors of reduce_old and retire."""
         if to_digests:
             from pipelines.runs.digest import reduce_old
 
@@ -369,10 +373,10 @@ class FolderStore:
         return [Expired(**asdict(batch)) for batch in batches]
 
     def compact(self, dry_run: bool = False, grace: timedelta = GRACE) -> list[Compacted]:
-        """See Store. Each past day is merged separately."""
+        """See Store. Merge each past day separately."""
         compaction = compact(self.lake, grace=grace, dry_run=dry_run)
         return [Compacted(merge.day, merge.n_files, merge.n_files_after) for merge in compaction.merges]
 
     def sweep(self, older_than: timedelta = GRACE) -> list[Any]:
-        """See Store. `older_than` is a day for a folder lake."""
+        """See Store. `older_than` is ignored: a folder lake always uses a day."""
         return self.lake.sweep()

@@ -1,4 +1,4 @@
-"""The interface of all stores. Work is done in a private folder lake (a unit), which is then committed to a store."""
+"""The interface of all stores. A worker computes in a private folder lake (a unit), and commits it to a store."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 GRACE = timedelta(days=1)
 BYTES_PER_EVENT = 250
-"""Estimated JSON bytes per event, so that units of captures and of batches are as large as those of files."""
+"""The estimated JSON bytes per event, so that units of captures and batches are as large as units of files."""
 
 
 class StoreError(TracelakeError):
-    """A store that cannot be opened, read or written. The message says why and what to do, without passwords."""
+    """A store that cannot be opened, read or written. The message has the reason and the remedy, but no passwords."""
 
 
 @dataclass(frozen=True)
 class Committed:
-    """The outcome of a unit's commit, by marker table (`traces`, `captures`, `schedule_runs`, …).
+    """The outcome of a unit's commit, by marker table (such as `traces`, `captures` and `schedule_runs`).
 
     `keys`: the newly committed keys. `known_keys`: the keys that the store already had, or that were removed from it.
-    Their rows were left out.
+    Their rows were not committed.
     """
 
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -53,15 +53,16 @@ class Committed:
 
     @property
     def known(self) -> tuple[str, ...]:
-        """Return the traces that were left out."""
+        """Return the traces that were not committed."""
         return self.known_keys.get(MARK, ())
 
 
 @dataclass(frozen=True)
 class Expired:
-    """Traces of one batch that are being removed. `state`: due (in a dry run), hidden, removed, or reduced to a digest.
+    """The traces of a batch that are being removed. `state`: due (in a dry run), hidden, removed, or as in reduce_old.
 
-    `n_files`, `n_bytes`: of the batch in a folder lake, before the removal. None for other stores.
+    `n_files`, `n_bytes`: number and size of the batch's files in a folder lake before the removal, None for other
+    stores.
     """
 
     batch_id: str
@@ -74,7 +75,7 @@ class Expired:
 
 @dataclass(frozen=True)
 class Compacted:
-    """The number of Parquet files of a table (of a folder lake: of a day) before and after compaction.
+    """The number of Parquet files of a table (in a folder lake, of a day) before and after compaction.
 
     In a dry run, `files_after` is a lower bound, or None if unknown.
     """
@@ -86,7 +87,7 @@ class Compacted:
 
 @dataclass(frozen=True)
 class StaleBatch:
-    """A batch with tables that are missing or of another model version. `size`: of its traces, in estimated JSON bytes."""
+    """A batch with missing or outdated tables. `size`: the size of its traces in estimated JSON bytes."""
 
     batch: Batch
     size: int
@@ -94,18 +95,18 @@ class StaleBatch:
 
 @dataclass(frozen=True)
 class BatchSpan:
-    """The batches of some days (YYYY-MM-DD), and those that began at or after `since`, a batch id or its beginning."""
+    """The batches of some days (YYYY-MM-DD), and all batches from `since` on, which is a batch id or its prefix."""
 
     days: frozenset[str]
     since: str
 
     def holds(self, batch: Batch) -> bool:
-        """Return whether the batch is one of them."""
+        """Return whether the span contains the batch."""
         return batch.day in self.days or batch.batch_id >= self.since
 
 
 class Rows(NamedTuple):
-    """Rows of a table: `sql` follows FROM. `n_files`: the number of their files, None if unknown."""
+    """The rows of a table. `sql`: the SQL that follows FROM. `n_files`: the number of their files, None if unknown."""
 
     sql: str
     n_files: int | None
@@ -117,22 +118,22 @@ class CommittedRows(Protocol):
     con: duckdb.DuckDBPyConnection
     address: str
     until: float | str
-    """Passed as `since` to a later `of`: the rows that were committed until now."""
+    """The time or batch of the last commit so far. Pass it as `since` to a later `of` to skip the rows until now."""
 
     def of(self, table: str, span: BatchSpan, since: float | str = "") -> Rows | None:
-        """Return the rows of a table in these batches that were committed after `since`, None if there are none."""
+        """Return the rows of a table in these batches that were committed after `since`, or None without rows."""
         ...
 
 
 class Store(Protocol):
     """A store of traces that several processes read and write concurrently. All methods raise StoreError.
 
-    Methods with a body are of a store to which units of work are committed. A folder lake has its own.
+    The method bodies are for stores to which units of work are committed. A folder lake overrides them.
     """
 
     @property
     def lake(self) -> Lake | None:
-        """Return the folder lake in which work is done in place, or None if only units of work are committed to the store."""
+        """Return the folder lake in which workers compute in place, or None if the store accepts only units of work."""
         return None
 
     @property
@@ -142,22 +143,22 @@ class Store(Protocol):
 
     @property
     def exists(self) -> bool:
-        """Return whether the store has traces. Of a store that must be connected to, the connection reports the opposite."""
+        """Return whether the store has traces. For a DuckLake, return True, because only connecting can show this."""
         return True
 
     def known(self, trace_ids: Iterable[str]) -> set[str]:
-        """Return those of these traces that need not be ingested: the store has them, or they were removed from it."""
+        """Return the traces that need not be ingested, because the store has them or they were removed from it."""
         ...
 
     def accounted_for(self, trace_ids: Iterable[str]) -> set[str]:
-        """Return `known`, without traces whose files are missing or damaged. They can be ingested again."""
+        """Return `known`, without traces whose files are missing or damaged. Such traces can be ingested again."""
         return self.known(requested) if (requested := set(trace_ids)) else set()
 
     def commit(self, unit: Lake) -> Committed:
-        """Commit all tables of a private lake to the store: traces become visible with all their tables, or not at all.
+        """Commit all tables of a private lake to the store. Traces become visible with all their tables, or not at all.
 
-        Keys that the store already has are left out, so a unit may be committed again, or computed and committed twice.
-        A killed commit leaves no rows. The private lake is not changed. It must have no writers during the commit.
+        Keys that the store already has are skipped, so committing or computing a unit twice does no harm. A killed
+        commit leaves no visible rows. The private lake is not changed. It must have no writers during the commit.
         """
         ...
 
@@ -167,24 +168,24 @@ class Store(Protocol):
         """Replace the prices of jobs, the roles of ranks, and the formulas of operators by the rows of CSV files.
 
         The files have the format of prices.csv, roles.csv and op_formulas.csv of a folder lake. A file with only a
-        header removes all rows. Raises OSError for a missing file, and CatalogError or RolesError, naming file and
-        line, for one that cannot be used. Nothing is replaced then.
+        header removes all rows. Raise OSError for a missing file, and CatalogError or RolesError with file and line for
+        an unusable file. In both cases, replace no table.
         """
 
     def roles(self) -> Sequence[Role]:
-        """Return the stored roles of ranks. Raises RolesError for a roles.csv that cannot be read."""
+        """Return the stored roles of ranks. Raise RolesError for a roles.csv that cannot be read."""
         ...
 
     def formulas(self) -> Sequence[Formula]:
-        """Return the user's formulas of operators. Raises CatalogError for an op_formulas.csv that cannot be used."""
+        """Return the user's operator formulas. Raise CatalogError for an unusable op_formulas.csv."""
         ...
 
     def causes(self) -> bytes:
-        """Return the content of causes.csv, b"" if there is none. A DuckLake never has one."""
+        """Return the content of causes.csv, or b"" if it does not exist, as in a DuckLake."""
         return b""
 
     def catalog(self) -> Catalog:
-        """Return the models for this store, with the user's formulas. Raises CatalogError as `formulas` does."""
+        """Return the models for this store, with the user's formulas. Raise CatalogError as `formulas` does."""
         return catalog_with(self.formulas())
 
     def connect(
@@ -192,75 +193,75 @@ class Store(Protocol):
     ) -> duckdb.DuckDBPyConnection:
         """Return a read-only connection with every table, as in the folder lake's analysts' file.
 
-        `locked`: queries may read nothing else. `settings`: settings of DuckDB, such as memory_limit. `tables`: tables
-        that were brought up to date and must be shown in that state. The caller closes the connection.
+        `locked`: whether queries may read only these tables. `settings`: settings of DuckDB, such as memory_limit.
+        `tables`: tables that were brought up to date and must be shown in that state. The caller closes the connection.
         """
         ...
 
     def analyst(self, tables: Iterable[str] = ()) -> duckdb.DuckDBPyConnection:
-        """Return a connection with every table for our own queries, as `connect` without a lock and settings."""
+        """Return a connection with every table for trusted queries, like `connect` without a lock and settings."""
         return self.connect(locked=False, tables=tables)
 
     def look(self, tables: Iterable[str]) -> duckdb.DuckDBPyConnection:
-        """Return a connection with the current state of these tables. A folder lake is not published for that."""
+        """Return a connection with the current state of these tables, without publishing a folder lake."""
         return self.analyst(tables)
 
     def rows(self) -> AbstractContextManager[CommittedRows]:
-        """Open the committed rows of single tables, without what views hide."""
+        """Open the committed rows of single tables, including rows that views hide."""
         ...
 
     def asked(self, tables: Iterable[str], of: str = "") -> RequestedTables:
-        """Return what has to be computed before a query of these tables is answered.
+        """Return the tables that must be computed before a query of these tables is answered.
 
-        `of`: a prefix of the ids of traces or captures to which the query is limited. Raises NoTraces, BrokenFiles and
+        `of`: a prefix of the ids of traces or captures to which the query is limited. Raise NoTraces, BrokenFiles or
         CatalogError for a folder lake that cannot answer.
         """
         return CommittedTables(list(tables))
 
     def outdated(self, con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> list[str]:
-        """Return a sentence for each of these tables that an answer shows outdated. `con`: from `connect` or `analyst`."""
+        """Return a sentence for each of these tables whose rows are outdated. `con`: from `connect` or `analyst`."""
         ...
 
     def caveats(self, table: str) -> list[str]:
-        """Return sentences about the traces that a table lacks because a model failed on them. Empty if there is no lake."""
+        """Return sentences about the traces missing from a table because a model failed, or [] without a lake."""
         with self.analyst() as con:
             return caveats(con, [table])
 
     def left_out(self, tables: Iterable[str]) -> list[LeftOut]:
-        """Return the traces that these tables lack because a model failed on them."""
+        """Return the traces missing from these tables because a model failed on them."""
         with self.analyst() as con:
             return left_out(con, tables)
 
     def shows_all(self) -> bool:
-        """Return whether everything that was committed is shown to analysts, so that nothing remains to be published."""
+        """Return whether analysts see all committed rows, so that publishing is unnecessary."""
         return True
 
     def find_trace(self, beginning: str) -> str:
-        """Return the id of the trace with this id prefix or file name. Raises NoSuchTrace."""
+        """Return the id of the trace with this id prefix or file name. Raise NoSuchTrace."""
         ...
 
     def show_trace(self, con: duckdb.DuckDBPyConnection, beginning: str, tables: Iterable[str] = ()) -> str:
-        """Show `traces`, `events` and `findings` of one trace in `con`, and return its id. Raises NoSuchTrace.
+        """Show `traces`, `events` and `findings` of one trace in `con`, and return its id. Raise NoSuchTrace.
 
-        Those of `tables` that are stored and up to date are in schema `stored`.
+        Schema `stored` has the tables of `tables` that are stored and up to date.
         """
         ...
 
     def capture_contents(self, force: bool = False) -> dict[str, str | None]:
-        """Return the content from which each capture was computed, or None if all its tables must be computed again.
+        """Return the content from which each capture was computed, or None if all its tables must be recomputed.
 
-        `force`: also those that are up to date. In a folder lake `stale_captures` lists these instead.
+        `force`: recompute all captures. In a folder lake, `stale_captures` lists the captures to recompute instead.
         """
         ...
 
     def stale_batches(self, tables: Sequence[str], force: bool = False) -> list[StaleBatch]:
-        """Return the batches in which one of these tables is missing or outdated. With `force`, all batches."""
+        """Return the batches in which one of these tables is missing or outdated. With `force`, return all batches."""
         ...
 
     def stale_captures(self, tables: Sequence[str], force: bool = False) -> list[list[str]]:
-        """Return the ids of captures, by batch, to which some of these tables must be added or in which they are outdated.
+        """Return the ids of the captures in each batch in which one of these tables is missing or outdated.
 
-        With `force`, all captures. Empty if all tables of a capture are computed together.
+        With `force`, return all captures. Return [] if all tables of a capture are computed together.
         """
         return []
 
@@ -271,22 +272,22 @@ class Store(Protocol):
         force: bool,
         private_lake: Callable[[], AbstractContextManager[Lake]],
     ) -> int:
-        """Compute those of these tables of the batches that are out of date, or all with `force`. Return the number of files.
+        """Compute the outdated tables of these batches, or all of `tables` with `force`. Return the number of files.
 
-        `private_lake` yields an empty lake, for a store in which work cannot be done in place.
+        `private_lake` yields an empty lake, for stores in which tables cannot be computed in place.
         """
         ...
 
     def status(self, inbox: Path | None, limits: Limits) -> Status:
-        """Return the state of the store and, if `inbox` is passed, of its watched folder, with what exceeds the limits."""
+        """Return the state of the store, and of its watched folder unless `inbox` is None, and the exceeded limits."""
         ...
 
     def check(
         self, repair: bool = False, rebuild: bool = False, on_file: Callable[[str], Any] = lambda _: None
     ) -> Checked:
-        """Read every file. `repair`: recompute or remove damaged ones; `rebuild`: first make the catalog again.
+        """Read every file. `repair`: recompute or quarantine damaged files. `rebuild`: first rebuild the catalog.
 
-        Raises StoreError for what the store cannot do.
+        Raise StoreError for an option that the store does not support.
         """
         ...
 
@@ -295,16 +296,16 @@ class Store(Protocol):
     ) -> Forgotten:
         """Remove the one trace whose id starts with `beginning`. Its content may be ingested again, unless `for_good`.
 
-        Raises NoSuchTrace.
+        Raise NoSuchTrace.
         """
         ...
 
     def need_folder(self) -> None:
-        """Raise StoreError if the folder of a lake does not exist, which `open_store` allows."""
+        """Raise StoreError if the folder of the lake does not exist. `open_store` allows such a folder."""
         ...
 
     def has_captures_to_update(self) -> bool:
-        """Return whether tables of captures must be brought up to date after `forget`, which did not do so."""
+        """Return whether tables of captures must be updated after `forget`, because it does not update them."""
         ...
 
     def expire(
@@ -319,8 +320,8 @@ class Store(Protocol):
     ) -> list[Expired]:
         """Remove traces ingested more than `keep_days` days ago, or keep only their digests. They stay known.
 
-        Their files go after `grace`. `on_step(text)` is called as tables of digests are computed. Raises StoreError for a
-        store that has no digests.
+        Their files are deleted after `grace`. Call `on_step(text)` while computing tables of digests. Raise StoreError
+        for a store that does not support digests.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Opening of the store that an address names."""
+"""The entry point for opening the store at an address."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ def is_folder_address(address: str) -> bool:
 
 
 def absolute_address(address: str | Path) -> str:
-    """Return the address of a lake as it is right in every working directory."""
+    """Return the address of a lake in a form that is valid in any working directory."""
     return os.path.abspath(address) if is_folder_address(str(address)) else str(address)
 
 
 def open_store(address: str | Path | Lake, data: str | None = None, without_broken: bool = False) -> Store:
-    """Return the store at an address: a folder (or the lake in it), or `ducklake:postgres:…`, `ducklake:sqlite:…`, `ducklake:duckdb:…`.
+    """Return the store at an address.
 
-    `data`: where DuckLake keeps its Parquet files, `s3://bucket/prefix` or a folder; by default `?data=` of the
-    address, the environment variable TRACELAKE_DATA, or the path in the catalog. `without_broken`: answer without missing
-    or damaged files of a folder. Raises StoreError, and UnusablePath for a folder that cannot be a lake.
+    `address`: a folder, a Lake, `ducklake:postgres:…`, `ducklake:sqlite:…` or `ducklake:duckdb:…`. `data`: the location
+    of DuckLake's Parquet files, `s3://bucket/prefix` or a folder. The default is `?data=` of the address, the
+    environment variable TRACELAKE_DATA, or the path in the catalog. `without_broken`: answer without missing or damaged
+    files of a folder lake. Raise StoreError, or UnusablePath for a folder that cannot be a lake.
     """
     if not isinstance(address, str) or is_folder_address(address):
         from pipelines.runs.store.folder import FolderStore

@@ -1,4 +1,7 @@
-"""Tables that a query or a command needs. In a folder lake missing or outdated ones are computed, or reported in caveats."""
+"""The tables that a query or a command needs.
+
+In a folder lake, missing or outdated tables are computed, or reported in caveats.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ _SHOWN = 10
 
 
 class NoTraces(TracelakeError, LookupError):
-    """Raised if the lake has no traces; `hint` says what to do."""
+    """A lake without traces. `hint` states the remedy."""
 
     def __init__(self, lake: Lake) -> None:
         super().__init__(
@@ -51,17 +54,17 @@ class TablesOfLake:
 
     @property
     def read(self) -> list[str]:
-        """Return the requested tables and the stored trace tables that the capture tables among them read."""
+        """Return the requested tables, and the stored tables of traces that the requested tables of captures read."""
         return [*self.stored, *trace_tables(self.lake.catalog(), self.of_captures)]
 
     @property
     def skipped(self) -> list[str]:
-        """Return texts about the broken files that the answer leaves out, if `lake.without_broken` is set."""
+        """Return sentences about the broken files that the answer omits, if `lake.without_broken` is set."""
         return broken_file_sentences(self.lake.broken()) if self.lake.without_broken else []
 
     @property
     def reduced(self) -> list[str]:
-        """Return a text about the batches of which only a digest is kept, if a requested table is not in it."""
+        """Return a sentence about the batches with only a digest, if the digest does not contain a requested table."""
         gone = [name for name in (EVENTS, *self.stored) if name in self.names - {*OF_TRACES, *OF_CAPTURES}]
         digests = [batch for batch in self._batches if self.lake.is_digest(batch)] if gone else []
         if not digests:
@@ -72,7 +75,7 @@ class TablesOfLake:
 
     @property
     def can_compute(self) -> bool:
-        """Return whether a table is missing or outdated and this process can write the lake."""
+        """Return whether a table is missing or outdated, and this process can write the lake."""
         return self.are_stale and self.lake.is_writable
 
     def without_captures(self) -> TablesOfLake:
@@ -88,7 +91,7 @@ class TablesOfLake:
         return stale_captures(self.lake, catalog, self.of_captures, self.part)
 
     def bring_up(self) -> list[str]:
-        """Update the tables if they are missing or outdated. Return caveats if that is necessary but the lake is read-only."""
+        """Update missing and outdated tables. If there are any but the lake is read-only, return caveats instead."""
         if not self.are_stale:
             return []
         if not self.lake.is_writable:
@@ -100,7 +103,7 @@ class TablesOfLake:
     def compute(self, on_step: Callable[[str], Any] | None = None) -> None:
         """Compute missing and outdated tables.
 
-        `on_step(text)` is called before each model. Raise BrokenFiles if damaged files prevent the computation.
+        Call `on_step(text)` before each model. Raise BrokenFiles if damaged files prevent the computation.
         """
         from pipelines.runs.materialize.computed_tables import discard
         from pipelines.runs.materialize.run_order import materialize_all
@@ -109,7 +112,7 @@ class TablesOfLake:
         materialize_all(self.lake, self.stored, on_step=on_step, part=self.part)
 
     def lacks(self) -> list[str]:
-        """Return caveats about skipped files and about missing and outdated tables, with the command that computes the tables."""
+        """Return caveats about skipped files and missing or outdated tables, with the command to compute the tables."""
         lake, catalog, batches = self.lake, self.lake.catalog(), self._batches
         caveats = [f"left out: {file}" for file in self.skipped]
         missing: dict[int, list[str]] = {}
@@ -134,7 +137,7 @@ class TablesOfLake:
 
 
 def _how(pronoun: str, names: Sequence[str], lake: Lake) -> str:
-    """Return the instruction for computing tables of a lake: here, or on a machine that can write the lake."""
+    """Return the instruction for computing tables on this machine, or on a machine that can write the lake."""
     command = f"tracelake materialize {' '.join(names)}"
     if lake.is_writable:
         return f"to compute {pronoun}: {command} --lake {shlex.quote(str(lake.root))}"
@@ -143,7 +146,7 @@ def _how(pronoun: str, names: Sequence[str], lake: Lake) -> str:
 
 @dataclass(frozen=True)
 class CommittedTables:
-    """Tables that a query reads as committed. Nothing is computed before the answer. Attributes as of TablesOfLake."""
+    """Tables that a query reads as committed, without computing them first. The attributes are as in TablesOfLake."""
 
     read: list[str]
     stored: list[str] = field(default_factory=list)
@@ -168,15 +171,15 @@ class CommittedTables:
 
 
 RequestedTables = TablesOfLake | CommittedTables
-"""What has to be computed before a query of some tables is answered."""
+"""The tables that must be computed before a query of some tables is answered."""
 
 
 def requested_tables(lake: Lake, tables: Iterable[str], of: str = "") -> TablesOfLake:
     """Return the tables among `tables` that a lake stores.
 
-    `of`: prefix of the ids of traces or captures to which the request is limited. If no id matches, only the commit marker of
-    captures is needed. Raise NoTraces, BrokenFiles if the lake has lost its commit markers, CatalogError if prices.csv is needed
-    and cannot be read.
+    `of`: prefix of the ids of traces or captures to which the request is limited. If no id matches, only the commit
+    marker of captures is needed. Raise NoTraces. Raise BrokenFiles if the lake has lost its commit markers. Raise
+    CatalogError if prices.csv is needed and cannot be read.
     """
     if not lake.exists:
         if broken := lake.broken(KEYS):
@@ -194,7 +197,7 @@ def requested_tables(lake: Lake, tables: Iterable[str], of: str = "") -> TablesO
 
 
 def broken_file_sentences(broken: Sequence[Broken]) -> list[str]:
-    """Return texts about the first _SHOWN broken files, and about the number of further files."""
+    """Return sentences about the first _SHOWN broken files and about the number of further files."""
     more = len(broken) - _SHOWN
     further = [f"{more:,} more files; `tracelake check` names them"] if more > 0 else []
     return [*map(str, broken[:_SHOWN]), *further]

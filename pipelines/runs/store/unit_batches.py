@@ -1,4 +1,4 @@
-"""The batches of a private lake as they are committed to a store: files by table, without keys that the store has."""
+"""The batches of a private lake, prepared for the commit to a store, with files by table and without known keys."""
 
 from __future__ import annotations
 
@@ -32,9 +32,12 @@ from pipelines.models.dry_run import create_staged
 from pipelines.models.sqltext import parquet_rows, quoted, row
 
 NEWEST = (CAPTURE_MARK, *GROWING)
-"""Marker tables whose keys may be committed again. Their newest batch counts; for all others the first one does."""
+"""Marker tables whose keys may be committed again. The newest batch of a key counts. Elsewhere, the first counts."""
 ONCE = {"schedule_plans": "plan_hash"}
-"""Tables that have the rows of a value of a column once, with the first key that has it. A unit cannot know what the store has."""
+"""Tables that store the rows of each value of a column only once, with the first key that has the value.
+
+A unit cannot know which values the store has.
+"""
 
 
 @dataclass(frozen=True)
@@ -46,14 +49,14 @@ class UnitBatch:
     keys: Mapping[str, Mapping[str, str | None]]
 
     def new_keys(self, known: Mapping[str, set[str]]) -> dict[str, dict[str, str | None]]:
-        """Return the `keys` without those that are known, by marker."""
+        """Return the `keys` that are not in `known`, by marker table."""
         return {
             mark: {k: path for k, path in keys.items() if k not in known.get(mark, ())}
             for mark, keys in self.keys.items()
         }
 
     def without(self, known: Mapping[str, set[str]], folder: Path) -> UnitBatch:
-        """Return the batch without the rows of these keys, by marker. Changed files are rewritten into `folder`."""
+        """Return the batch without the rows of `known` keys, by marker table. Rewrite changed files into `folder`."""
         new_keys = self.new_keys(known)
         files = {}
         for table, staged in self.files.items():
@@ -70,9 +73,9 @@ class UnitBatch:
 
 
 def unit_batches(unit: Lake) -> list[UnitBatch]:
-    """Return the committed batches of a private lake, oldest first, including those that only have rejected files.
+    """Return the committed batches of a private lake, oldest first, including batches with only rejected files.
 
-    Raises BrokenFiles if a file is missing or damaged, so that no trace is committed without its rows.
+    Raise BrokenFiles if a file is missing or damaged, so that no trace is committed without its rows.
     """
     from pipelines.lake.read.damage import BrokenFiles
 
@@ -129,7 +132,7 @@ def renamed(batch: UnitBatch, new: Batch, folder: Path) -> UnitBatch:
 
 
 def with_rejects(batch: UnitBatch, reasons: Iterable[tuple[str, str]], folder: Path) -> UnitBatch:
-    """Return the batch with further rejected files, as path and reason, that it does not have yet."""
+    """Return the batch with further rejected files, given as path and reason, that it does not contain yet."""
     rejects, model, target = batch.files.get(REJECTS), load_catalog().models[REJECTS], folder / f"{REJECTS}.parquet"
     with database.connect() as con:
         own = (
@@ -151,16 +154,17 @@ def with_rejects(batch: UnitBatch, reasons: Iterable[tuple[str, str]], folder: P
 
 
 def linked(staged: Staged, target: Path) -> Staged:
-    """Make a file available at another path, as a hard link or else as a copy, with the present as its time of change.
+    """Make a file available at another path, as a hard link or else as a copy, and set its modification time to now.
 
-    A link is safe because files of a lake never change. `Lake.sweep` removes old files without a marker.
+    A link is safe, because files of a lake never change. The time is set because `Lake.sweep` removes old files without
+    a marker.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     target.unlink(missing_ok=True)
     try:
         os.link(staged.path, target)
         os.utime(target)
-    except OSError:  # another file system, or one without links
+    except OSError:  # the target is on another file system, or links are not supported
         shutil.copyfile(staged.path, target)
     return replace(staged, path=target)
 
@@ -171,10 +175,10 @@ def already(
     rows_of: Callable[[str, Iterable[str]], list[dict[str, Any]]],
     is_there: bool,
 ) -> dict[str, set[str]]:
-    """Return the keys of a batch that are not to be committed, by marker table.
+    """Return the keys of a batch that must not be committed, by marker table.
 
-    `known`: returns which keys of a marker table the store has; `rows_of`: its rows of these keys, the newest last.
-    `is_there`: whether the store has this batch.
+    `known`: a function that returns which keys of a marker table the store has. `rows_of`: a function that returns the
+    store's rows of these keys, newest last. `is_there`: whether the store has this batch.
     """
 
     def of_mark(mark: str, keys: Iterable[str]) -> set[str]:
@@ -194,9 +198,10 @@ def hiding_batch(
 ) -> str:
     """Return the newest batch of a store that would hide newer states of these keys in `batch`, or "".
 
-    `keys`: those to be committed, by marker table. `ids_of`: returns ids of the batches with these keys of a marker table.
-    A set that may grow is only committed if it is news. Of captures, a batch of another worker may have begun later and
-    be right; but none began in the future: there a clock was set back, or is slow.
+    `keys`: the keys to be committed, by marker table. `ids_of`: a function that returns the ids of the store's batches
+    with these keys. A set that may grow is committed only if it is new, so any later batch would hide it. For captures,
+    another worker's batch may rightly be later, unless its id is in the future. Then a clock was set back, or this
+    clock is slow.
     """
     own, now = batch.batch_id, time_in_id(datetime.now(UTC))
     after = {mark: max(own, now) if mark == CAPTURE_MARK else own for mark in NEWEST}
@@ -205,8 +210,8 @@ def hiding_batch(
 
 
 def _settled(batch: UnitBatch, mark: str, stored: list[dict[str, Any]]) -> set[str]:
-    """Return the keys of a batch's sets that may grow of which the store has at least as much."""
-    # Here, because a query opens a store, too, and reads no files.
+    """Return the keys of the batch's growing sets that the store already has in at least the same state."""
+    # Imported here, because queries also open a store, but do not need the readers.
     from pipelines.readers.inputs.file_sets import states
     from pipelines.readers.inputs.find import set_input
 

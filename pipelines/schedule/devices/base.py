@@ -1,8 +1,8 @@
 """Interface of a device: streams, events, waiting, names for profilers, and a clock.
 
-The rules are CUDA's. Work on one stream runs in the order in which it was launched. An event marks the point that
-its stream had reached when it was recorded. A stream that waits for the event starts no later work until that point is reached.
-An event that was never recorded blocks no stream.
+The rules are CUDA's. Work on one stream runs in the order in which it was launched. Recording an event marks the point
+after all work launched on the stream so far. A stream that waits for the event starts no later work until that point is
+reached. An event that was never recorded blocks no stream.
 """
 
 from __future__ import annotations
@@ -36,19 +36,20 @@ class Device(ABC):
     Several threads call the methods: the engine's caller and one thread per thread group.
     """
 
-    name: str  # as printed: 0, "cpu"
+    name: str  # printed name, such as "0" or "cpu"
     runs_later = False  # whether launch() returns before the body has run
 
     @abstractmethod
     def stream(self, wanted: Any) -> Any:
-        """Return the stream for TaskSchedule.stream: the default for None, one stream per name, a stream object unchanged.
+        """Return the stream for a value of TaskSchedule.stream.
 
-        Raise TypeError if `wanted` is an object that is not a stream of this device.
+        None is the default stream, a name always the same stream, and a stream object is returned unchanged. Raises
+        TypeError if `wanted` is an object that is not a stream of this device.
         """
 
     @abstractmethod
     def stream_name(self, stream: Any) -> str | None:
-        """Return the name to print, or None if the stream was made without a name."""
+        """Return the name to print, or None if the stream was created without a name."""
 
     @abstractmethod
     def event(self) -> Any:
@@ -60,7 +61,7 @@ class Device(ABC):
 
     @abstractmethod
     def wait(self, stream: Any, event: Any) -> None:
-        """Hold later work of the stream until the event's last record is reached. Does not block the caller."""
+        """Delay later work of the stream until the event's last record is reached. Does not block the caller."""
 
     @abstractmethod
     def launch(self, stream: Any, body: Callable[[], None], work: Work) -> None:
@@ -74,26 +75,26 @@ class Device(ABC):
     def join(self, event: Any, timeout_s: float) -> bool:
         """Make the caller wait for the event. Return False if that takes longer than `timeout_s` seconds.
 
-        On CUDA only the caller's current stream waits and the call returns immediately. On devices whose bodies run in
-        threads, the call blocks.
+        On CUDA, only the caller's current stream waits, and the call returns immediately. On devices whose bodies run
+        in threads, the call blocks.
         """
 
     @abstractmethod
     def synchronize(self, streams: Iterable[Any] = ()) -> None:
-        """Block until all work of the device (at least that of `streams`) is done."""
+        """Block until all work of the device, at least the work on `streams`, is done."""
 
     @abstractmethod
     def clock(self) -> float:
         """Return a time in seconds, for durations. A simulated device returns virtual time."""
 
     def keep_alive(self, values: dict[str, Any], stream: Any) -> None:  # noqa: B027
-        """Keep the memory of the tensors in `values` from being reused before the stream's present and next work ends."""
+        """Prevent reuse of the memory of the tensors in `values` before the stream's current and next work ends."""
 
     def made_on(self, stream: Any, values: dict[str, Any]) -> None:  # noqa: B027
         """Note that a task of the stream made the tensors in `values`, so that `keep_alive` need not keep them for it."""
 
     def holds(self, values: dict[str, Any]) -> bool:
-        """Return whether tensors in `values` are in the device's memory, where launched work may not have written them yet."""
+        """Return whether tensors in `values` are in the device's memory, so that launched work may still write them."""
         return False
 
     def current_stream(self) -> Any:
@@ -105,5 +106,8 @@ class Device(ABC):
         return nullcontext()
 
     def close(self, streams: Iterable[Any], timeout_s: float) -> list[str]:
-        """End the threads that run these streams, within `timeout_s`. Return names of those still running. Streams stay usable."""
+        """End the threads that run these streams, within `timeout_s`. Return the names of threads that still run.
+
+        The streams stay usable.
+        """
         return []

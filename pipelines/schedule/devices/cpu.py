@@ -1,7 +1,7 @@
-"""The CPU as a device: a stream is a thread with a FIFO queue, so streams really run concurrently.
+"""The CPU as a device. A stream is a thread with a FIFO queue, so streams really run concurrently.
 
-The device behaves like CUDA: launching returns immediately, an event completes when the work launched before it has run, and a
-wait blocks only the stream. So ordering, deadlocks and hand-overs can be tested without a GPU.
+The device behaves like CUDA: launching returns immediately, an event completes when the work launched before it has
+run, and a wait blocks only the stream. So ordering, deadlocks and hand-overs can be tested without a GPU.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class _Lane:
 
     def __init__(self, name: str) -> None:
         self.jobs: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
-        self.launched = 0  # jobs queued; counted under the stream's lock
-        self.finished = 0  # jobs run; counted by the lane's thread
-        self.waiting = 0  # number of threads that wait for one of its jobs
-        self.abandoned = False  # its thread did not end in time, so waiters must give up
+        self.launched = 0  # number of queued jobs, changed under the stream's lock
+        self.finished = 0  # number of finished jobs, changed by the lane's thread
+        self.waiting = 0  # number of threads that wait for a job of the lane
+        self.abandoned = False  # the lane's thread did not end in time, so waiters must give up
         self.passed = Condition(Lock())
         self.thread = computing_thread(f"cpu stream {name}", self._work)
         self.thread.start()
@@ -38,7 +38,8 @@ class _Lane:
             job()
             del job  # otherwise this thread would keep the last job's engine and batch alive
             self.finished += 1
-            # A waiter registers before it reads `finished`. If it is not registered here yet, it will see this job as finished.
+            # A waiter registers before it reads `finished`. If it has not registered yet, it will see this job as
+            # finished.
             if self.waiting:
                 with self.passed:
                     self.passed.notify_all()
@@ -89,13 +90,14 @@ class CpuStream:
         return None if lane is None else (lane, lane.launched)
 
     def runs_in(self, lane: _Lane) -> bool:
-        """Return whether the lane is the stream's current one."""
+        """Return whether `lane` is the stream's current lane."""
         return self._lane is lane
 
     def close(self, timeout_s: float) -> bool:
         """Finish the queued jobs and end the thread.
 
-        Return False if the thread did not end within `timeout_s` seconds. Then its lane is abandoned, and no thread waits for it.
+        Return False if the thread did not end within `timeout_s` seconds. Then its lane is abandoned, so that no thread
+        waits for it.
         """
         with self._lock:
             lane, self._lane = self._lane, None
@@ -114,7 +116,7 @@ class CpuStream:
 
 @dataclass(slots=True, eq=False)
 class CpuEvent:
-    """A point on a stream. Recording the event again moves it, but earlier waits keep the old point."""
+    """A point on a stream. Recording the event again moves the point, but earlier waits keep the old point."""
 
     point: tuple[_Lane, int] | None = None
 
@@ -150,7 +152,7 @@ class CpuDevice(Device):
         if point is None:
             return
         lane, mark = point
-        if lane.finished < mark and not stream.runs_in(lane):  # a stream's own earlier jobs run first anyway
+        if lane.finished < mark and not stream.runs_in(lane):  # earlier jobs of the same stream run first anyway
             stream.put(partial(lane.wait_for, mark))
 
     def launch(self, stream: CpuStream, body: Callable[[], None], work: Work) -> None:

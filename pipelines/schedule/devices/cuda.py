@@ -1,4 +1,4 @@
-"""A CUDA device: torch's streams and events, NVTX ranges, and memory kept until its last reader is done."""
+"""A CUDA device: torch's streams and events, NVTX ranges, and memory that is kept until its last reader is done."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipelines.schedule.devices.tensors import StreamsOfTensors, cuda_tensors
 from pipelines.schedule.plan.plan import DEFAULT_STREAM
 
 _TRACER_VARIABLES = ("NVTX_INJECTION64_PATH", "NSYS_PROFILING_SESSION_ID")
-"""Environment variables that Nsight Systems and other tools set in the process whose NVTX ranges they collect."""
+"""Environment variables that Nsight Systems and other tools set in a process whose NVTX ranges they collect."""
 
 
 class CudaDevice(Device):
@@ -68,7 +68,7 @@ class CudaDevice(Device):
         with torch.cuda.stream(stream):
             # A range costs as much as a launch. emit_nvtx() and torch's profiler enable the autograd profiler.
             if self._is_traced or torch.autograd._profiler_enabled():  # pyright: ignore[reportPrivateImportUsage]
-                with torch.cuda.nvtx.range("{}", work.label):  # a format, and a task's name may have braces
+                with torch.cuda.nvtx.range("{}", work.label):  # the argument is a format; a task's name may have braces
                     profiled(work, body)
             else:
                 profiled(work, body)
@@ -78,8 +78,8 @@ class CudaDevice(Device):
         if caller == self._default:
             self.launch(self._default, body, work)
             return
-        # What the caller has launched, say the batch, comes before the task, and what it launches next, say on_retire's
-        # reading of the loss, after it.
+        # The caller's launched work, such as the batch, comes before the task. The caller's next work, such as reading
+        # the loss in on_retire, comes after it.
         self._default.wait_stream(caller)
         self.launch(self._default, body, work)
         caller.wait_stream(self._default)
@@ -95,8 +95,8 @@ class CudaDevice(Device):
         return time.perf_counter()
 
     def keep_alive(self, values: dict[str, Any], stream: torch.cuda.Stream) -> None:
-        # The allocator immediately reuses a freed block for the stream that allocated it. record_stream makes it wait
-        # for this stream, too. It has no effect if the tensor was allocated on this stream.
+        # The allocator immediately reuses a freed block for the stream that allocated it. record_stream makes the
+        # allocator wait for this stream, too. It has no effect if the tensor was allocated on this stream.
         for tensor in cuda_tensors(values):
             if self._kept.add(tensor, stream):
                 tensor.record_stream(stream)
@@ -114,6 +114,6 @@ class CudaDevice(Device):
     def open_thread(self, profile: bool) -> AbstractContextManager:
         stack = ExitStack()
         stack.enter_context(torch.cuda.device(self.index))
-        if profile:  # per-thread state, so each submitting thread enters it
+        if profile:  # emit_nvtx is per thread, so each submitting thread enters it
             stack.enter_context(torch.autograd.profiler.emit_nvtx())
         return stack

@@ -1,4 +1,4 @@
-"""Named ranges in profiler traces, at no cost while no profiler is on."""
+"""Named ranges in profiler traces, at no cost while no profiler is active."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def profiled(work: Work, body: Callable[[], None]) -> None:
 
     A torch profiler records threads other than its own only with `_ExperimentalConfig(profile_all_threads=True)`.
     """
-    profiler = sys.modules.get("torch.autograd.profiler")  # a process that profiles has imported it
+    profiler = sys.modules.get("torch.autograd.profiler")  # imported in every process that profiles
     if profiler is None or not profiler._is_profiler_enabled:
         body()
         return

@@ -1,4 +1,4 @@
-"""Search for the tensors in a context's values, in containers and plain objects."""
+"""Search for tensors in a context's values, including containers and plain objects."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LOOKED_AT = 64
 def children(value: Any) -> Iterator[tuple[Any, Any]]:
     """Yield (key, part) for the parts of a container or an object. A key is a dict key, an index or an attribute name.
 
-    Yield nothing for a leaf or for the elements of a container of plain values.
+    A leaf, and a container whose elements are plain values, have no parts.
     """
     if isinstance(value, _PLAIN + OPAQUE):
         return
@@ -38,7 +38,7 @@ def children(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def attributes(value: Any) -> dict[str, Any]:
-    """Return the object's own attributes, including those in `__slots__`. Empty if it has none."""
+    """Return the object's own attributes, including attributes in `__slots__`. Empty if it has none."""
     own_dict = getattr(value, "__dict__", None)
     slots = _slots(type(value))
     if not slots:
@@ -69,8 +69,8 @@ def walk_tensors(values: dict[str, Any]) -> Iterator[tuple[tuple[Any, ...], torc
 def cuda_tensors(values: dict[str, Any], gradients: bool = True) -> Iterator[torch.Tensor]:
     """Yield every tensor in CUDA memory, with the gradients of leaves if wanted. A sparse tensor yields its strided parts.
 
-    It is called at each submission, so it must be cheap. In a list or tuple of more than 1000 elements it checks about 64. If
-    these are plain values (numbers, strings, bytes), it assumes that all elements are.
+    The function must be cheap, because it is called at each submission. In a list or tuple of more than 1000 elements,
+    it checks about 64. If these are plain values (numbers, strings, bytes), it assumes that all elements are.
     """
     visited: set[int] = set()
     todo = list(values.values())
@@ -85,13 +85,16 @@ def cuda_tensors(values: dict[str, Any], gradients: bool = True) -> Iterator[tor
 
 
 class StreamsOfTensors:
-    """Streams for which each living tensor's memory need not be kept (again): it has been, or a task of the stream made it."""
+    """Streams on which each live tensor needs no (further) record_stream.
+
+    It was recorded on the stream, or a task of the stream made it.
+    """
 
     def __init__(self) -> None:
         self._by_id: dict[int, tuple[weakref.ref[torch.Tensor], int, set[Any]]] = {}
 
     def add(self, tensor: torch.Tensor, stream: Any) -> bool:
-        """Return whether the pair is new. It is new again if the tensor has got other memory."""
+        """Add the pair, and return whether it is new. A pair is new again if the tensor has new memory."""
         key, address = id(tensor), tensor.data_ptr()
         entry = self._by_id.get(key)
         if entry is None or entry[0]() is not tensor or entry[1] != address:
@@ -109,7 +112,7 @@ class StreamsOfTensors:
 
 
 def _looks_plain(value: Sequence[Any]) -> bool:
-    """Return whether sampled elements are plain. None does not count as plain, because it may be replaced later."""
+    """Return whether a sample of the elements is plain. None is not plain, because it may be replaced later."""
     kinds = {*map(type, value[:: len(value) // _LOOKED_AT]), type(value[-1])}
     return all(map(_is_plain, kinds)) and not attributes(value)
 
@@ -128,7 +131,7 @@ def _in_cuda_memory(tensor: torch.Tensor, gradients: bool) -> Iterator[torch.Ten
 
 
 def memory_of(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """Return the strided tensors that own the tensor's memory: itself, or the indices and values of a sparse tensor."""
+    """Return the strided tensors that own the tensor's memory: the tensor, or a sparse tensor's indices and values."""
     if tensor.layout is torch.sparse_coo:
         return [tensor._indices(), tensor._values()]
     if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):

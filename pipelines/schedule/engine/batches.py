@@ -20,9 +20,9 @@ class _Batches(_Stopping):
     def _fetch(self, data_iter: Iterator[Any]) -> Any:
         """Return the next batch, or _END if this rank or another rank has no further batch.
 
-        An error from the data iterator on any rank also ends the data. It is stored in `_data_error` and raised when the
-        iterations that all ranks started are finished. Otherwise one rank would abandon collectives that another has
-        started.
+        An error from the data iterator on any rank also ends the data. The error is stored in `_data_error` and raised
+        when the iterations that all ranks started are finished. Otherwise one rank would abandon collectives that
+        another rank has started.
         """
         if self._exhausted:
             return _END
@@ -62,7 +62,7 @@ class _Batches(_Stopping):
             raise self._data_failed("the ranks could not agree whether", detail) from error
 
     def _keep(self, batch: Any) -> None:
-        """Append the batch to `leftover`, unless it is _END. It was fetched but gets no iteration."""
+        """Append a fetched batch that gets no iteration to `leftover`, unless it is _END."""
         if batch is not _END:
             self.leftover.append(batch)
 
@@ -70,12 +70,12 @@ class _Batches(_Stopping):
         return PipelineError(f"{event} iteration {self._next_iter}{detail}", None, self._next_iter)
 
     def _raise_data_error(self) -> None:
-        """Raise the data error, if any. Called once the iterations that all ranks started are finished."""
+        """Raise the data error, if any. Call this after the iterations that all ranks started are finished."""
         if self._data_error is not None:
             raise self._data_error
 
     def _open_iteration(self, batch: Any) -> int:
-        """Give the batch just fetched a context and a slot. Return its iteration's index."""
+        """Create a context and a slot for the last fetched batch. Return its iteration's index."""
         iter_idx = self._next_iter - 1
         with (
             self._failing
@@ -87,10 +87,11 @@ class _Batches(_Stopping):
         return iter_idx
 
     def _mark_callers_work(self, slot: Slot, batch: Any) -> None:
-        """Record up to where the iteration's first tasks must wait for work that the caller launched.
+        """Record the point on the caller's stream that the iteration's first tasks must wait for.
 
-        That is work before the run, say on the weights, and the data iterator's on the batch. For other iterations there
-        is no wait: progress() has put the caller's stream behind an earlier iteration, so it would end all overlap with that.
+        The first iteration waits for work before the run, such as work on the weights. Each iteration waits for the
+        data iterator's work on its batch. Other iterations do not wait. progress() has put the caller's stream behind
+        an earlier iteration, so a wait would end all overlap with that iteration.
         """
         stream = self.device.current_stream()
         if stream is not None and not (slot.iter_idx == 0 or self.device.holds({"batch": batch})):

@@ -1,8 +1,8 @@
-"""Copies of the values that a task set in its context. A copy owns its tensors, is made once and restored any number of times.
+"""Copies of the values that a task set in its context. A copy owns its tensors, and can be restored repeatedly.
 
-Containers keep their types: a subclass instance is created without calling its constructor, filled like its base type,
-and given the original's attributes. So a ModelOutput is restored as a ModelOutput, a defaultdict keeps its factory, and a tensor
-that appears twice is still one tensor.
+Containers keep their types. A subclass instance is created without calling its constructor, filled like its base type,
+and gets the original's attributes. So a ModelOutput is restored as a ModelOutput, a defaultdict keeps its factory, and
+a tensor that appears twice is still one tensor.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _CONTAINERS = (*_MUTABLE, tuple, frozenset)
 
 
 def _cache_val(value: Any) -> Any:
-    """Return a copy of `value` that owns its tensors. Each is detached and cloned, and its requires_grad is recorded.
+    """Return a copy of `value` that owns its tensors.
 
-    The copy descends into dicts, lists, tuples (also named tuples), deques, sets and their subclasses, and objects whose
-    attributes contain tensors. Everything else is kept by reference. Tags: t tensor, d dict, l list, deque and set, u
-    tuple and frozenset, o object.
+    Each tensor is detached and cloned, and its requires_grad is recorded. The copy descends into dicts, lists, tuples
+    (also named tuples), deques, sets and their subclasses, and objects whose attributes contain tensors. Other values
+    are kept by reference. Tags: t tensor, d dict, l list, deque and set, u tuple and frozenset, o object.
     """
     return _cache(value, set(), {})
 
@@ -82,9 +82,9 @@ Contents = list[tuple[Any, int | None, list[Any]]]
 
 
 def contents(value: Any) -> Contents:
-    """Return what work in place changes in a value: of each tensor its version, of each container and object its elements.
+    """Return the state of a value that work in place changes: tensor versions, and elements of containers and objects.
 
-    These are the parts of which a copy has its own. An inference tensor has no version, so its changes cannot be seen.
+    The parts are the ones that a copy owns. An inference tensor has no version, so its changes cannot be detected.
     """
     parts: Contents = []
     visited: set[int] = set()
@@ -116,7 +116,7 @@ def are_same(before: Contents, after: Contents) -> bool:
 def _restore_val(cached: Any) -> Any:
     """Return the value with new leaf tensors, so that no graph is traversed twice.
 
-    Tensor memory is shared with the cache, not copied. So a task that writes in place into a replayed tensor changes every
+    The tensors share their memory with the cache. So a task that writes in place into a replayed tensor changes every
     later replay.
     """
     return _restore(cached, {})
@@ -150,7 +150,7 @@ def _made(cached: tuple, memo: dict[int, Any]) -> Any:
 
 
 def _bare(kind: type) -> Any:
-    """Return a new instance of the type, without calling the type's own constructor."""
+    """Return a new instance of the type without calling its constructor."""
     try:
         return object.__new__(kind)
     except TypeError:  # a builtin base type has its own `__new__`
@@ -191,7 +191,7 @@ def with_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> 
 def _with_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor], memo: dict[int, Any]) -> Any:
     if id(value) in memo:
         return memo[id(value)][1]
-    memo[id(value)] = (value, value)  # the reference also keeps its id from being reused
+    memo[id(value)] = (value, value)  # the reference also prevents reuse of the id
     if isinstance(value, torch.Tensor):
         result = change(value)
     elif not _holds_tensors(value):

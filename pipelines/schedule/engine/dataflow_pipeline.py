@@ -17,25 +17,27 @@ class DataFlowPipeline(_PipelineBase):
     """Engine without a clock: a task starts when its inputs are ready, with at most `max_depth` iterations in flight.
 
     A task is "done" when it is submitted (its event is recorded), not when the device has run it. `max_depth` provides
-    the back-pressure: an iteration leaves only when progress() returns it, and only then a new one starts. So a task
-    counts as in flight (`pending`) from its submission until that return, however early it was done. On CUDA this
-    limits memory only if the loop waits for a result of each step, say in `on_retire`. `max_depth=1` runs one iteration
-    after the other, with overlap only inside an iteration. The document's claim that this "degenerates to synchronous" is
-    wrong for plans of more than one stage.
+    the back-pressure. An iteration leaves only when progress() returns it, and only then a new iteration starts. So a
+    task counts as in flight (`pending`) from its submission until progress() returns its iteration, however early it
+    was done. On CUDA, this limits memory only if the loop waits for a result of each step, say in `on_retire`.
+    `max_depth=1` runs one iteration after the other, with overlap only inside an iteration. The document's claim that
+    this "degenerates to synchronous" is wrong for plans of more than one stage.
 
     `order`: the order that is kept in addition to the dependencies.
 
-    - "stages": the order of tasks on each stream is SWPipeline's (lanes.py). Stages have no other effect here: a stream
-      waits for another stream only for a dependency. So state that tasks of one stream share, such as the weights, is
-      used in the clock's order, and the document's FusedSparseDist plan trains the same as under SWPipeline.
-    - "dependencies": none. A task overtakes another on its stream unless a dependency forbids it. With max_depth > 1
-      that plan then trains on wrong gradients, because ZeroGrad(i+1) is submitted before OptimizerStep(i). Tasks that
-      declare their shared state (`shared_reads`, `shared_writes`) get a PlanWarning that names the missing dependency.
+    - "stages": the order of tasks on each stream is SWPipeline's (lanes.py). Stages have no other effect, because a
+      stream waits for another stream only for a dependency. So state that tasks of one stream share, such as the
+      weights, is used in the clock's order, and the document's FusedSparseDist plan trains the same as under
+      SWPipeline.
+    - "dependencies": no further order. A task overtakes another task on its stream unless a dependency forbids it. With
+      max_depth > 1, the FusedSparseDist plan then trains on wrong gradients, because ZeroGrad(i+1) is submitted before
+      OptimizerStep(i). Tasks that declare their shared state (`shared_reads`, `shared_writes`) get a PlanWarning that
+      names the missing dependency.
 
     The engine cannot hang. A task in a thread waits only for its turn among the globally ordered tasks, and the threads
-    get those tasks in the same order. So the first of them that is not submitted is always running. And the oldest
-    iteration always has a task that can be given to a thread, because the plan has no cycle and the order of the lanes
-    is compatible with the plan (`lanes.lane_order`).
+    get those tasks in the same order. So the first globally ordered task that is not submitted is always running. The
+    oldest iteration always has a task that can be given to a thread, because the plan has no cycle and the order of the
+    lanes is compatible with the plan (`lanes.lane_order`).
     """
 
     def __init__(
@@ -80,11 +82,12 @@ class DataFlowPipeline(_PipelineBase):
             self._firing.retire(retired)
         if data_iter is not None:
             self._try_advance(data_iter)
-        if self._firing.held_back:  # by the limit only; tasks held back by a dependency or a lane are retried later
+        # Only the in-flight limit sets `held_back`. Tasks that wait for a dependency or a lane are retried later.
+        if self._firing.held_back:
             self._sweep_fire()
 
     def _try_advance(self, data_iter: Iterator[Any]) -> None:
-        """Start iterations until `max_depth` are in flight. Immediately fire every task of each that can run (the burst)."""
+        """Start iterations until `max_depth` are in flight. Fire all their tasks that can run (the burst)."""
         while not self._exhausted and len(self._contexts) < self.max_depth:
             batch = self._fetch(data_iter)
             if batch is _END:

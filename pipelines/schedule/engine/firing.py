@@ -2,8 +2,8 @@
 
 The engine (dataflow_pipeline.py) and its simulation (simulated_engines.py) both use `Firing`. A task fires when its
 iteration is in flight, it has not fired yet, its dependencies are submitted, fewer than `max_depth` of its submissions
-are in flight, and it is next in its lanes. For globally ordered tasks the last rule keeps two tasks of one thread from
-waiting for each other's turn.
+are in flight, and it is next in its lanes. For globally ordered tasks, the last rule prevents that two tasks of one
+thread wait for each other's turn.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Firing:
         self.done: set[Item] = set()
         self.pending = dict.fromkeys(
             self._checked.schedule, 0
-        )  # number of iterations in which the task fired and that are not retired
+        )  # number of unretired iterations in which the task fired
         self.held_back = False  # whether the in-flight limit held a task back since the last sweep
         self._in_flight: dict[int, None] = {}
         self._periods = Periods()
@@ -43,17 +43,20 @@ class Firing:
         return all(lane.has_one_stage for lanes in self._lanes.values() for lane in lanes)
 
     def begin(self, iteration: int) -> list[Item]:
-        """Start an iteration, and immediately fire every task of it that can run (the burst)."""
+        """Start an iteration, and immediately fire all its tasks that can run (the burst)."""
         self._periods.begin(iteration)
         self._in_flight[iteration] = None
         return self._fire((name, iteration) for name in self._serial_order)
 
     def pause(self, iteration: int) -> int:
-        """Return how many periods after the previous iteration this one would start, at least `max_depth` if that is retired."""
+        """Return how many periods after the previous iteration this iteration would start.
+
+        It is at least `max_depth` if the previous iteration is retired.
+        """
         return self._periods.known - self._periods.start(iteration - 1, -self._max_depth)
 
     def let_pass(self, iteration: int) -> list[Item]:
-        """Record that no later iteration starts while a clock would still work on this one, so that no lane waits for it."""
+        """Record that no iteration starts while a clock would still work on this one, so that no lane waits for it."""
         self._periods.let_pass(iteration, self._max_depth)
         return self.sweep()
 
@@ -82,7 +85,7 @@ class Firing:
         for name in self.pending:
             self.pending[name] -= 1
             self.fired.discard((name, iteration))
-            self.done.discard((name, iteration - 1))  # the next iteration may still depend on this one
+            self.done.discard((name, iteration - 1))  # not `iteration`, because the next one may still depend on it
 
     def _fire(self, candidates: Iterable[Item]) -> list[Item]:
         """Fire the candidates that can run, and the tasks that follow them in their lanes."""
@@ -105,7 +108,7 @@ class Firing:
         item, done = (name, iteration), self.done
         if iteration not in self._in_flight or item in self.fired:
             return False
-        for dep in self._checked.intra[name]:  # first, because most candidates wait for a dependency
+        for dep in self._checked.intra[name]:  # checked first, because most candidates wait for a dependency
             if (dep, iteration) not in done:
                 return False
         for dep in self._checked.inter[name] if iteration else ():

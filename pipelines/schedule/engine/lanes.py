@@ -1,7 +1,7 @@
 """Lanes: a clock's submission order on a stream, in an engine without a clock.
 
 A clocked engine submits every task once per period, so each stream has one fixed order over all iterations. The
-data-flow engine keeps that order and nothing else of the clock. A lane is such a sequence and determines the next
+data-flow engine keeps that order, but no other effect of the clock. A lane is such a sequence and determines the next
 submission.
 """
 
@@ -19,16 +19,16 @@ Item = tuple[str, int]
 
 
 def lane_order(plan: CheckedPlan, max_depth: int, order: str = "stages") -> dict[str, int]:
-    """Return the tasks in order within one period, with the stage as which each counts in the clock's order.
+    """Return the tasks in order within one period, with the stage of each in the clock's order.
 
     "stages": SWPipeline's order. With fewer iterations in flight than the plan has stages, the last stages are merged
-    into one, in their order, as for a clock of `max_depth` periods. Stages that no clock could run, and "dependencies",
-    count as one stage in the order of a serial run: one iteration after the other.
+    into one stage, in their order, as for a clock of `max_depth` periods. If no clock could run the stages, and for
+    "dependencies", all tasks have stage 0, in the order of a serial run, one iteration after the other.
 
-    No task waits forever. (Period, position in it) numbers all submissions. A task's dependencies have lower numbers
-    (by corollaries 1 and 3, which merging stages preserves). So does every task of an iteration that must be retired
-    before the task's iteration may start (no stage is above max_depth - 1). So the lowest number not yet submitted can
-    always be submitted.
+    No task waits forever. (Period, position in the period) numbers all submissions. A task's dependencies have lower
+    numbers (by corollaries 1 and 3, which merging stages preserves). So does every task of an iteration that must be
+    retired before the task's iteration may start (no stage is above max_depth - 1). So the submission with the lowest
+    number that is left can always be made.
     """
     if order == "dependencies" or clock_problems(plan):
         return dict.fromkeys(serial_order(plan), 0)
@@ -38,7 +38,7 @@ def lane_order(plan: CheckedPlan, max_depth: int, order: str = "stages") -> dict
 
 
 class Periods:
-    """Periods in which a clock would have started the iterations: one iteration per period, or none if there was no batch."""
+    """Periods in which a clock would have started the iterations, at most one per period, none without a batch."""
 
     def __init__(self) -> None:
         self.known = 0
@@ -69,8 +69,8 @@ class Periods:
 class Lane:
     """Tasks that are submitted in one order: the tasks of a stream, or the globally ordered tasks.
 
-    `one_thread`: whether one thread submits them all first-in-first-out, so that queueing them in order is enough. Otherwise
-    the next task waits until the previous task is submitted.
+    `one_thread`: whether one thread submits all these tasks first-in-first-out, so that queueing them in order is
+    enough. Otherwise, the next task waits until the previous task is submitted.
     """
 
     def __init__(self, stages: Mapping[str, int], one_thread: bool) -> None:
@@ -86,7 +86,7 @@ class Lane:
         return len({stage for _, stage in self._steps}) == 1
 
     def next(self, periods: Periods) -> Item | None:
-        """Return the next submission, or None while an earlier iteration may still start and come first."""
+        """Return the next submission, or None while it is unknown whether an iteration starts that would come first."""
         while self._next is None:
             name, stage = self._steps[self._place]
             begun_in = self._period - stage
@@ -108,7 +108,7 @@ class Lane:
 
 
 def lanes_of(plan: CheckedPlan, stages: Mapping[str, int], order: str) -> dict[str, list[Lane]]:
-    """Return task → its lanes: its stream's lane (order "stages"), and the lane of globally ordered tasks."""
+    """Return the lanes of each task: its stream's lane (order "stages"), and the lane of globally ordered tasks."""
     lanes: dict[str, list[Lane]] = {name: [] for name in stages}
 
     def add(names: Iterable[str], one_thread: bool) -> None:

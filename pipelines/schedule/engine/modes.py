@@ -1,7 +1,7 @@
-"""Thread-local modes of torch that a training loop sets around its steps: no_grad, autocast and the like.
+"""Thread-local modes of torch that a training loop sets around its steps, such as no_grad and autocast.
 
-Tasks run in threads of the engine, in the modes of the caller of fill_pipeline. A warning names the modes that cannot be
-carried over, so that the user notices a training in other modes.
+Tasks run in threads of the engine, in the modes of the caller of fill_pipeline. A warning names the modes that cannot
+be carried over, so that the user notices that training runs in other modes.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class Modes:
         )
 
     def apply_as(self, other: Modes) -> bool:
-        """Return whether a task runs alike in these and in the other modes, apart from `foreign`."""
+        """Return whether a task runs the same in these modes and in `other`, apart from `foreign`."""
         return self == replace(other, foreign=self.foreign)
 
     @contextmanager
     def around(self, present: Modes) -> Iterator[None]:
-        """Switch the calling thread from its `present` modes to these modes. Modes in `foreign` stay as they are."""
+        """Switch the calling thread from its `present` modes to these modes. Modes in `foreign` stay unchanged."""
         with ExitStack() as stack:
             if self.inference != present.inference:
                 stack.enter_context(torch.inference_mode(self.inference))

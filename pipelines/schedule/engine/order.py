@@ -27,10 +27,10 @@ def enqueue_order(plan: CheckedPlan, order: str) -> list[str]:
 
 
 def period_edges(plan: CheckedPlan) -> dict[str, list[str]]:
-    """Return task -> its dependencies within one period.
+    """Return the dependencies of each task within one period.
 
-    Of the same iteration: tasks of the same stage. Of the previous iteration: tasks one stage later (k = 1). All other
-    dependencies were submitted in an earlier period.
+    They are tasks of the same stage and iteration, and tasks one stage later of the previous iteration (k = 1). All
+    other dependencies were submitted in an earlier period.
     """
     return {
         name: [d for d in plan.intra[name] if plan.stage(d) == plan.stage(name)]
@@ -40,28 +40,28 @@ def period_edges(plan: CheckedPlan) -> dict[str, list[str]]:
 
 
 def stall_costs(plan: CheckedPlan) -> dict[str, int]:
-    """Return task -> number of its dependencies within a period that are on another stream.
+    """Return the number of dependencies of each task that are on another stream and within a period.
 
-    A dependency on an earlier stage does not count although the stream may stall on it. Its work was
-    submitted a period earlier and is assumed done.
+    A dependency on an earlier stage does not count, although the stream may stall on it. Its work was submitted a
+    period earlier and is assumed to be done.
     """
     edges = period_edges(plan)
     return {name: sum(plan.stream(d) != plan.stream(name) for d in deps) for name, deps in edges.items()}
 
 
 def ready_first(plan: CheckedPlan) -> list[str]:
-    """Return the order that takes, of the tasks with submitted dependencies, the lowest (stall cost, name).
+    """Return the order that always picks the task with the lowest (stall cost, name) whose dependencies are submitted.
 
-    The document's worked SparseDist example prints ZeroGrad before InputDistWait. Its own pseudocode, which
-    this function follows, sorts again after every step and yields the reverse. Likewise its last example prints
-    a stage-descending table.
+    The document's worked SparseDist example prints ZeroGrad before InputDistWait. Its own pseudocode, which this
+    function follows, sorts again after every step and yields the reverse. Likewise, its last example prints a
+    stage-descending table.
     """
     cost = stall_costs(plan)
     return topological(period_edges(plan), lambda name: (cost[name], name))
 
 
 def stage_descending(plan: CheckedPlan) -> list[str]:
-    """Return the order with older iterations first, within a stage by dependency, then by declaration."""
+    """Return the order with older iterations (higher stages) first, then by dependency, then by declaration."""
     position = {name: i for i, name in enumerate(plan.schedule)}
     return topological(period_edges(plan), lambda name: (-plan.stage(name), position[name]))
 
@@ -72,7 +72,10 @@ def serial_order(plan: CheckedPlan) -> list[str]:
 
 
 def topological(waits_for: Mapping[str, Sequence[str]], key: Callable[[str], Any]) -> list[str]:
-    """Return a topological order that takes the ready task with the lowest `key`. Tasks blocked by a cycle are omitted."""
+    """Return the topological order that always picks the ready task with the lowest `key`.
+
+    Tasks that a cycle blocks are omitted.
+    """
     sorter = TopologicalSorter(waits_for)
     with suppress(CycleError):  # the sorter still yields the tasks that no cycle blocks
         sorter.prepare()
@@ -89,7 +92,7 @@ def topological(waits_for: Mapping[str, Sequence[str]], key: Callable[[str], Any
 class Handovers:
     """The changes from one thread group to another on each stream, in a clock's order of submission.
 
-    A group's thread submits in this order by itself. Where the thread changes, the engine must keep the order.
+    Within a group, its thread keeps this order. Where the thread changes, the engine must keep the order.
     """
 
     def __init__(self, plan: CheckedPlan) -> None:
@@ -105,7 +108,10 @@ class Handovers:
         self._last: dict[Any, tuple[str, int]] = {}
 
     def follow(self, name: str, iteration: int) -> tuple[str, int] | None:
-        """Append the task's iteration to its stream. Return the submission before it if another thread makes that, else None."""
+        """Append the task's iteration to its stream.
+
+        Return the previous submission if another thread makes it, else None.
+        """
         if name not in self._streams:
             return None
         stream = self._streams[name]

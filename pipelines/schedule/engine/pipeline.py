@@ -1,7 +1,7 @@
 """The base class of both engines: fill, progress, drain, serial runs, shortcuts.
 
-Subclasses decide when a task is submitted: `_do_fill`, `_prepare`, `_do_retire`, `_after_task_complete`. The
-implementation behind the public methods is in engine/.
+Subclasses decide when a task is submitted, in `_do_fill`, `_prepare`, `_do_retire` and `_after_task_complete`. The
+other modules in engine/ implement the public methods.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class _PipelineBase(_Submitting):
     """An engine for one plan. Not thread-safe: call it from one thread at a time.
 
     `device`: a CUDA index or "cuda:N", "cpu", "simulated", or a device object. `process_group`: a gloo group over the
-    ranks that run the same plan; by default one is created when a task is globally ordered and torch.distributed is
+    ranks that run the same plan. By default, a group is created if a task is globally ordered and torch.distributed is
     initialized.
 
     A failure (in a task, in the data, a timeout) is raised as PipelineError, with `task` and `iteration`, by the call
     that detects it. By then the threads have ended, and after `drain()` the engine can be used again. An error from the
-    data iterator is raised on every rank, after the iterations before it have finished. Any other failure on several
-    ranks may leave a collective that only some of them started. So no further run can start in these process groups, and
-    an attempt raises PipelineError, too.
+    data iterator is raised on every rank, after the earlier iterations have finished. After any other failure with
+    several ranks, only some of them may have started a collective. So no further run can start in these process groups,
+    and an attempt raises PipelineError, too.
 
     `with pipe:` ends with drain(), or with abort() after an exception. If an engine is garbage-collected, its threads
     end as soon as the tasks in flight are done.
@@ -80,8 +80,8 @@ class _PipelineBase(_Submitting):
         """Wait for the oldest iteration, submit the next tasks, and return the oldest iteration's index.
 
         Pass None as `data_iter` to take no new batch and only finish the iterations in flight. Raise StopIteration if
-        no iteration is in flight, PipelineError after a failure, RuntimeError if fill_pipeline was not called, and TypeError
-        if `data_iter` is not an iterator. At the end of the data the threads have ended.
+        no iteration is in flight, PipelineError after a failure, RuntimeError if fill_pipeline was not called, and
+        TypeError if `data_iter` is not an iterator. At the end of the data, the threads have ended.
         """
         self._check_started()
         if data_iter is not None and not hasattr(data_iter, "__next__"):
@@ -132,7 +132,7 @@ class _PipelineBase(_Submitting):
     ) -> float:
         """Run all of `data_iter`. Return the elapsed seconds, including the last work on the device.
 
-        `emit_nvtx` wraps every submitting thread in torch.autograd.profiler.emit_nvtx(); it has no effect on other devices than CUDA.
+        `emit_nvtx`: wrap every submitting thread in torch.autograd.profiler.emit_nvtx(). It has an effect only on CUDA.
         `on_retire`: as for fill_pipeline.
         """
         self._emit_nvtx = emit_nvtx
@@ -162,7 +162,7 @@ class _PipelineBase(_Submitting):
         emit_nvtx: bool = False,
         on_retire: OnRetire | None = None,
     ) -> float:
-        """Run all of `data_iter` serially, as baseline: task after task on the default stream, without threads.
+        """Run all of `data_iter` serially as a baseline: task after task on the default stream, without threads.
 
         Return the elapsed seconds, including the last work on the device.
         """
@@ -197,7 +197,7 @@ class _PipelineBase(_Submitting):
     def run_one_serial_iter(self, batch: Any, iter_idx: int = 0) -> None:
         """Run one iteration on the default stream, in topological order. Shortcuts apply.
 
-        Afterward no iteration is in flight, but the device is not synchronized.
+        Afterward, no iteration is in flight, but the device is not synchronized.
         """
         self._check_not_running("run_one_serial_iter")
         self._check_in_step()
@@ -220,8 +220,8 @@ class _PipelineBase(_Submitting):
     def drain(self) -> None:
         """Finish the iterations in flight, end the threads, and make the engine ready for fill_pipeline.
 
-        Shortcuts and their recordings are kept. After a failure, drain() only cleans up. A failure while draining is
-        raised, but the engine is ready for reuse.
+        Shortcuts and their recordings are kept. After a failure, drain() only cleans up. If draining itself fails, the
+        error is raised, but the engine is ready for reuse.
         """
         try:
             while self._state == "running":
@@ -236,10 +236,11 @@ class _PipelineBase(_Submitting):
             self._reset_state()
 
     def abort(self) -> None:
-        """Stop immediately and reset the engine. Tasks that have not started do not run, iterations in flight are dropped.
+        """Stop immediately and reset the engine. Tasks that have not started do not run.
 
-        Wait at most `join_timeout_s` for running tasks. A RuntimeWarning names the tasks' threads that did not end (a thread
-        cannot be killed from outside). If iterations are in flight on several ranks, no other run can follow (see the class).
+        Iterations in flight are dropped. Wait at most `join_timeout_s` for running tasks. A RuntimeWarning names the
+        threads that did not end, because a thread cannot be killed from outside. If iterations are in flight on several
+        ranks, no other run can follow (see the class).
         """
         try:
             if self._state == "running":
@@ -264,7 +265,7 @@ class _PipelineBase(_Submitting):
     # --- shortcuts
 
     def enable_shortcut(self, *task_names: TaskRef) -> None:
-        """Make tasks record their next run and replay it from then on.
+        """Make tasks record their next run and replay it afterward.
 
         Every rank must switch the same tasks. Raise ValueError if a task is unknown (then no task is switched), and
         RuntimeError if iterations are in flight. Call drain() first.
@@ -297,11 +298,11 @@ class _PipelineBase(_Submitting):
 
     @abstractmethod
     def _prepare(self, data_iter: Iterator[Any] | None) -> None:
-        """Submit the tasks still missing from the oldest iteration. Called before waiting for it."""
+        """Submit the oldest iteration's tasks that are not submitted yet, before progress() waits for the iteration."""
 
     @abstractmethod
     def _do_retire(self, retired: int, data_iter: Iterator[Any] | None) -> None:
-        """Discard a finished iteration and submit the tasks that may follow."""
+        """Discard a finished iteration, and submit the tasks that may now follow."""
 
 
 def _print_speed(label: str, iterations: int, seconds: float) -> None:

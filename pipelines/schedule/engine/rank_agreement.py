@@ -1,9 +1,9 @@
 """Agreement between ranks on whether there is a next iteration, and on its index.
 
-A globally ordered task is a collective. A rank that runs one more iteration than the others hangs in it, and a rank
-that is one iteration behind silently reduces data of two different iterations. So before each iteration the ranks agree
-that all of them have a batch for it. The first rank without a batch ends the run on all ranks. Once the ranks may be out
-of step, for example because a rank was stopped during a run, no rank starts another run.
+A globally ordered task is a collective. A rank that runs one more iteration than the others hangs in the collective,
+and a rank that is one iteration behind silently reduces data of two different iterations. So before each iteration, the
+ranks agree that all of them have a batch for it. The first rank without a batch ends the run on all ranks. Once the
+ranks may be out of step, for example because a rank was stopped during a run, no rank starts another run.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _LOST: WeakKeyDictionary[Any, BaseException] = WeakKeyDictionary()
 
 
 class OutOfStepError(RuntimeError):
-    """The ranks ask for different iterations, or run different plans."""
+    """The ranks request different iterations, or run different plans."""
 
 
 class Agreement:
-    """Minimum of a status over all ranks, in a separate process group, so that it never mixes with the tasks' collectives.
+    """Minimum of a status over all ranks.
 
-    `group`: the process group to use. If it is None, a group over all ranks is created, and recreated after
-    torch.distributed was re-initialized.
+    It uses a separate process group, so that it never mixes with the tasks' collectives. `group`: the process group to
+    use. If it is None, a group over all ranks is created, and recreated after torch.distributed was re-initialized.
     """
 
     def __init__(self, group: Any = None, timeout_s: float = 60.0) -> None:
@@ -50,7 +50,7 @@ class Agreement:
         return _LOST.get(self._key()) if self.ranks > 1 else None
 
     def give_up(self, error: BaseException) -> None:
-        """Record that a run stopped partway. From here on, the progress of each rank's collectives is unknown."""
+        """Record that a run stopped partway. From then on, the progress of each rank's collectives is unknown."""
         if self.ranks > 1:
             _LOST.setdefault(self._key(), error)
 
@@ -63,9 +63,9 @@ class Agreement:
     def least(self, status: int, iteration: int, pause: int) -> int:
         """Return the lowest `status` of all ranks. Every rank must call it.
 
-        `pause`: how many periods after the previous iteration this one starts. Raise OutOfStepError if the ranks do not ask
-        for the same iteration, after the same pause, of the same run of the same plan. Errors of torch.distributed pass
-        through.
+        `pause`: how many periods after the previous iteration this iteration starts. Raise OutOfStepError if the ranks
+        do not request the same iteration, after the same pause, of the same run of the same plan. Errors of
+        torch.distributed pass through.
         """
         if self.ranks == 1:
             return status
@@ -79,7 +79,7 @@ class Agreement:
             "plan, order of submission (run or run_serial) or shortcuts": self._plan,
         }
         numbers = [status, *same.values(), *(-value for value in same.values())]
-        answer = torch.tensor(numbers, device="cpu")  # the default device may be a GPU, which has earlier work to do
+        answer = torch.tensor(numbers, device="cpu")  # a default device that is a GPU may be busy with earlier work
         dist.all_reduce(answer, dist.ReduceOp.MIN, group=self._group)
         lowest_status, lowest, highest = answer[0].item(), answer[1 : 1 + len(same)], -answer[1 + len(same) :]
         for key, low, high in zip(same, lowest.tolist(), highest.tolist(), strict=True):
@@ -89,7 +89,7 @@ class Agreement:
         return int(lowest_status)
 
     def _renew(self) -> None:
-        """Recreate the group if torch.distributed was re-initialized, unless the caller passed one."""
+        """Recreate the group if torch.distributed was re-initialized, unless the caller passed a group."""
         if self.ranks == 1 or self._passed_group is not None:
             return
         import torch.distributed as dist

@@ -27,7 +27,10 @@ class _SubmissionSequencer:
             self._aborted = False
 
     def execute_ordered(self, seq: int, fn: Callable[[], None]) -> bool:
-        """Run fn() after every lower number has run. Return False after `abort`. Raise PipelineTimeout after `timeout_s`."""
+        """Run fn() after the functions of all lower numbers. Return False after `abort`.
+
+        Raise PipelineTimeout after `timeout_s`.
+        """
         with self._turn:
             if not self._turn.wait_for(lambda: self._next_seq == seq or self._aborted, self.timeout_s):
                 raise PipelineTimeout(

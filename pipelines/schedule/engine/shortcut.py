@@ -22,8 +22,8 @@ Path = tuple[Any, ...]
 class _GraftGrad(torch.autograd.Function):
     """Autograd bridge over a replayed task that connects a restored tensor with the tensors that its task used.
 
-    Forward is the identity. Backward passes the gradient to the restored tensor, and zeros to the used tensors. So their
-    graphs run (with hooks, fused updates, reductions) and add nothing to any parameter's gradient.
+    Forward is the identity. Backward passes the gradient to the restored tensor, and zeros to the used tensors. So
+    their graphs run (with hooks, fused updates, reductions), but add zero to each parameter's gradient.
     """
 
     @staticmethod
@@ -40,15 +40,15 @@ class _GraftGrad(torch.autograd.Function):
 class _Recorded:
     """Recorded effects of one run of a task on its context and outside it."""
 
-    values: dict[str, Any]  # attributes that the task set, or changed in place, cached
+    values: dict[str, Any]  # cached attributes that the task set or changed in place
     deleted: list[str]
-    used: list[Path]  # paths in the context of the tensors with gradients from which the results derive
+    used: list[Path]  # paths in the context of the tensors that require gradients and lead to the results
     zeros: dict[Path, torch.Tensor]
-    io: list[Any]  # captured values, cached, in the order of task.io
+    io: list[Any]  # cached captured values, in the order of task.io
 
 
 class _Changes:
-    """The attributes of a context that are set or deleted during a recording, by the recording thread and by others."""
+    """Attributes of a context that the recording thread (`own`) and other threads (`foreign`) set or delete."""
 
     def __init__(self) -> None:
         self._thread = threading.get_ident()
@@ -60,11 +60,11 @@ class _Changes:
 
 
 _RECORDINGS: dict[int, list[_Changes]] = {}
-"""The recordings of each context, by its id. Not in the context, whose names are all the user's."""
+"""The recordings of each context by its id. They are not stored in the context, whose names belong to the user."""
 
 
 class _WatchedContext(IterContext):
-    """A context that notes which thread changes which attribute, because tasks of other threads change it, too."""
+    """A context that notes which thread changes which attribute, because tasks of other threads also change it."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         _note(self, name)
@@ -82,7 +82,7 @@ def _note(ctx: IterContext, name: str) -> None:
 
 @contextmanager
 def _watched(ctx: IterContext) -> Iterator[_Changes]:
-    """Note the changes of a context. It stays watched, because another task of the iteration may be recorded as well."""
+    """Note the changes of a context. Its class stays changed, because another task of the iteration may be recorded."""
     changes = _Changes()
     recordings = _RECORDINGS.setdefault(id(ctx), [])
     recordings.append(changes)
@@ -96,7 +96,7 @@ def _watched(ctx: IterContext) -> Iterator[_Changes]:
 
 
 class Shortcuts:
-    """Short-cut tasks of an engine and their recordings."""
+    """Tasks of an engine with shortcuts, and their recordings."""
 
     def __init__(self) -> None:
         self.enabled: set[str] = set()
@@ -120,7 +120,10 @@ class Shortcuts:
             self._recorded.pop(name, None)
 
     def will_replay(self, name: str) -> bool:
-        """Return whether the current launch replays. Call this once per launch, because the first launch that gets False records."""
+        """Return whether the current launch replays the task. The first launch of an enabled task records it instead.
+
+        Call this once per launch, because the first call promises a recording.
+        """
         if name not in self.enabled:
             return False
         if name in self._recorded or name in self._promised:
@@ -133,10 +136,10 @@ class Shortcuts:
         self._promised.clear()
 
     def record(self, task: PipelineTask, ctx: IterContext, concurrent: Sequence[str]) -> None:
-        """Run the task and record its effects, without those of tasks that other threads run at the same time.
+        """Run the task and record its effects, without the effects of tasks that other threads run concurrently.
 
-        `concurrent`: the tasks of the iteration that may run at the same time. Raise ValueError if there are any and a value was
-        changed in place, because it is unknown which task did it.
+        `concurrent`: the tasks of the iteration that may run concurrently. Raise ValueError if there are any and a
+        value was changed in place, because it is unknown which task changed it.
         """
         values_before = dict(vars(ctx))
         contents_before = {key: contents(value) for key, value in values_before.items()}
@@ -173,7 +176,7 @@ class Shortcuts:
         zeros = [_zeros(recording, path, tensor) for path, tensor in used_tensors]
         for key in recording.deleted:
             with suppress(AttributeError):  # not set in this iteration
-                delattr(ctx, key)  # not from vars(ctx): another task's recording must see who deletes it
+                delattr(ctx, key)  # not through vars(ctx), so that another task's recording notes the deletion
         for key, cached in recording.values.items():
             setattr(ctx, key, _grafted(_restore_val(cached), zeros, [t for _, t in used_tensors]))
         for io, cached in zip(task.io, recording.io, strict=True):
@@ -181,7 +184,7 @@ class Shortcuts:
 
 
 def _zeros(recording: _Recorded, path: Path, tensor: torch.Tensor) -> torch.Tensor:
-    """Return zeros of the tensor's shape and type. They are reallocated only if a batch has another shape or type."""
+    """Return zeros of the tensor's shape and type, reallocated only if a batch has another shape or type."""
     zeros = recording.zeros.get(path)
     if zeros is None or zeros.shape != tensor.shape or zeros.dtype != tensor.dtype:
         zeros = recording.zeros[path] = torch.zeros_like(tensor)
@@ -189,14 +192,14 @@ def _zeros(recording: _Recorded, path: Path, tensor: torch.Tensor) -> torch.Tens
 
 
 def _grafted(value: Any, zeros: list[torch.Tensor], used: list[torch.Tensor]) -> Any:
-    """Return `value` with every tensor that requires grad connected to the tensors that its task used."""
+    """Return `value` after connecting each tensor that requires grad to the tensors that its task used."""
     if not used:
         return value
     return with_tensors(value, lambda t: _GraftGrad.apply(t, zeros, *used) if t.requires_grad else t)  # type: ignore[no-any-return]
 
 
 def _origin(tensor: torch.Tensor) -> Any:
-    """Return the tensor's graph node: its grad_fn or, for a leaf, its gradient accumulator. None if it has neither."""
+    """Return the tensor's graph node: its grad_fn or, for a leaf, its gradient accumulator, or None."""
     if tensor.grad_fn is not None:
         return tensor.grad_fn
     with torch.enable_grad():

@@ -10,7 +10,7 @@ from pipelines.schedule.errors import PipelineError
 
 
 class Signal:
-    """Flag like threading.Event, but cheap to set without waiters, because all signals of a slot share one condition."""
+    """Flag like threading.Event, but cheap to set without waiters. All signals of a slot share one condition."""
 
     __slots__ = ("_changed", "_set", "_waiting")
 
@@ -26,7 +26,7 @@ class Signal:
     def set(self) -> None:
         """Set the signal and wake all waiters.
 
-        A waiter counts itself before it reads the flag. If it is not counted here yet, it will see the flag.
+        A waiter counts itself before it reads the flag. If it has not counted itself yet, it will see the flag.
         """
         self._set = True
         if self._waiting:
@@ -58,12 +58,12 @@ class Slot:
         self.signals = {name: Signal(changed) for name in names}
         self.events = {name: device.event() for name in names}
         self.callers_stream: Any = None  # the caller's stream if the first tasks must wait for its work, else None
-        self.callers_event = device.event()  # the point up to which they wait
-        self.complete = Signal(changed)  # every task is submitted
-        self._missing: list[str] = []  # as many elements as tasks are not submitted yet
+        self.callers_event = device.event()  # the point on that stream for which the first tasks wait
+        self.complete = Signal(changed)  # set when every task is submitted
+        self._missing: list[str] = []  # one element per task that is not submitted yet
 
     def begin(self, iter_idx: int) -> None:
-        """Give the slot to an iteration."""
+        """Assign the slot to an iteration."""
         self.iter_idx = iter_idx
         self.complete.clear()
         for signal in self.signals.values():
@@ -71,9 +71,9 @@ class Slot:
         self._missing = list(self.signals)
 
     def submitted(self, name: str) -> None:
-        """Wake the waiters for a task. Called after the task's event is recorded (record before set)."""
+        """Wake the waiters for a task. Call this after the task's event is recorded (record before set)."""
         self.signals[name].set()
-        self._missing.pop()  # atomic, unlike a count
+        self._missing.pop()  # atomic, unlike decrementing a counter
         if not self._missing:
             self.complete.set()
 
@@ -89,15 +89,12 @@ class Slot:
 
 
 class Slots:
-    """Ring of `in_flight` + 1 slots.
+    """Ring of `in_flight` + 1 slots. The extra slot prevents reuse of a slot while a task still reads it.
 
-    The extra slot keeps a slot from being reused while a task still reads it.
-
-    Iteration i may still wait for a task of i-1 after i-1 was retired and the next iteration starts, which at depth D is
-    iteration i-1+D. In a ring of D slots it would take the slot of i-1 and clear
-    the signal that i is about to wait for. The wait would time out or end on another iteration's event. D+1 slots are
-    enough, because an iteration starts only after the iteration `in_flight` before it was retired, and a retired
-    iteration has no waiting tasks.
+    At depth D, iteration i-1+D starts when iteration i-1 is retired, but iteration i may still wait for a task of i-1.
+    In a ring of D slots, iteration i-1+D would take the slot of i-1 and clear the signal for which i waits. The wait
+    would time out, or end on another iteration's event. D+1 slots are enough, because an iteration starts only after
+    the iteration `in_flight` before it was retired, and a retired iteration has no waiting tasks.
     """
 
     def __init__(self, names: list[str], device: Device, in_flight: int, spare: int = 1) -> None:
@@ -107,7 +104,7 @@ class Slots:
         return len(self._ring)
 
     def begin(self, iter_idx: int) -> None:
-        """Give the iteration its slot."""
+        """Assign the iteration its slot."""
         self._ring[iter_idx % len(self._ring)].begin(iter_idx)
 
     def of(self, iter_idx: int) -> Slot:

@@ -28,14 +28,14 @@ ABANDONED = object()
 
 
 class _Run:
-    """One run, from a fill to its end.
+    """One run, from filling the pipeline to the end.
 
     A thread that outlives a stop keeps its failed run, so it can never disturb a later run.
     """
 
     def __init__(self, modes: Modes | None = None) -> None:
         self.failure: PipelineError | None = None
-        self.inside: dict[str, int] = {}  # task -> iteration, for functions that are running now
+        self.inside: dict[str, int] = {}  # task -> iteration, for the functions that run at the moment
         self.modes = modes or Modes()  # modes of the caller of fill_pipeline, in which tasks run
         self.enter(Modes())
 
@@ -47,13 +47,13 @@ class _Run:
 
 @dataclass(slots=True)
 class _Step:
-    """All data of a task that its thread needs."""
+    """The data of a task that its thread needs."""
 
     task: PipelineTask
     stream: Any
     intra: tuple[str, ...]
     inter: tuple[str, ...]
-    own_stream: frozenset[str]  # tasks on the same stream; the stream itself keeps their order
+    own_stream: frozenset[str]  # tasks on the same stream, whose order the stream keeps
     ordered: bool
     recorded: bool  # whether another stream or progress() waits for the task's event
     used: frozenset[str] | None  # the context's attributes that the task uses; None if it declares none
@@ -62,9 +62,9 @@ class _Step:
 class _EngineState:
     """Fields of an engine, and their reset between runs."""
 
-    signal_timeout_s = 30.0  # how long a task waits for a dependency, or for its turn
-    progress_timeout_s = 60.0  # how long progress() waits for the oldest iteration
-    join_timeout_s = 5.0  # how long a stop waits for threads that are inside a task
+    signal_timeout_s = 30.0  # maximum wait of a task for a dependency, or for its turn
+    progress_timeout_s = 60.0  # maximum wait of progress() for the oldest iteration
+    join_timeout_s = 5.0  # maximum wait of a stop for threads that are inside a task
     _spare_slots = 1  # see slots.py
 
     def __init__(
@@ -75,7 +75,7 @@ class _EngineState:
         self.plan = plan
         self.checked = checked
         self.device = resolve_device(device)
-        self.leftover: list[Any] = []  # batches fetched for an iteration that another rank could not start
+        self.leftover: list[Any] = []  # fetched batches of iterations that another rank could not start
         self._tasks: dict[str, PipelineTask] = {name: checked.tasks[name] for name in checked.schedule}
         self._streams = {name: self.device.stream(s.stream) for name, s in checked.schedule.items()}
         self._has_one_group = len({s.thread_group for s in checked.schedule.values()}) == 1
@@ -88,12 +88,12 @@ class _EngineState:
         self._make_signals()
         self._ordered = [n for n in self._serial_order if checked.schedule[n].globally_ordered]
         self._agreement = Agreement(process_group) if self._ordered else None
-        self._longest_pause = 0  # before an iteration, in periods, that the ranks compare
+        self._longest_pause = 0  # maximum pause before an iteration that the ranks compare, in periods
         self._state = "idle"  # idle | running | exhausted | failed
         self._failing = Lock()
         self._threads: list[Thread] = []
         self._queues: dict[str, SimpleQueue] = {}  # thread group -> queue of the tasks that its thread submits
-        self._callers_queue: deque[Item] = deque()  # tasks that the caller submits, if there is one thread group
+        self._callers_queue: deque[Item] = deque()  # tasks that the caller submits if there is one thread group
         self._is_submitting = False  # whether the caller is submitting the tasks of its queue
         weakref.finalize(self, _abandon, self._queues).atexit = False
         self._warned: set[str] = set()
@@ -111,11 +111,11 @@ class _EngineState:
         self._data_error: PipelineError | None = None  # raised when every started iteration has finished
         self._numbers: dict[
             tuple[str, int], int
-        ] = {}  # globally ordered (task, iteration) -> number in their common order
+        ] = {}  # globally ordered (task, iteration) -> its number in the global order
         self._next_number = 0
         self._previous: dict[
             tuple[str, int], tuple[str, int]
-        ] = {}  # (task, iteration) -> the one before it on its stream, where another thread submits that
+        ] = {}  # (task, iteration) -> the submission before it on its stream, if another thread makes it
         self._last_ordered: Any = None
         self._sequencer.timeout_s = self.signal_timeout_s
         self._sequencer.reset()
@@ -144,7 +144,7 @@ class _EngineState:
             raise RuntimeError(f"{method} was called with iterations in flight: call drain() first")
 
     def _warn_of_modes(self) -> None:
-        """Warn, once, about modes of the caller that do not apply in tasks, and about a profiler that does not see tasks."""
+        """Warn once about the caller's modes that do not apply in tasks, and a profiler that does not see tasks."""
         run, now = self._run.modes, Modes.current()
         if now != run:
             self._warn("modes", f"tasks run in the modes of fill_pipeline ({run}), not in those of progress ({now})")
@@ -181,20 +181,20 @@ class _EngineState:
     def _begin_agreement(self, *, serial: bool) -> None:
         """Start a run in which the ranks agree before each iteration.
 
-        Collectives must be called in one order, so the globally ordered tasks and the shortcuts must be equal on all
-        ranks, and all ranks must run serially or none. The number of iterations in flight may differ by rank.
+        Collectives must be called in one order. So the globally ordered tasks and the shortcuts must be equal on all
+        ranks, and either all ranks run serially or no rank does. The number of iterations in flight may differ by rank.
         """
         if self._agreement is not None:
             replayed = sorted(self._shortcuts.enabled), sorted(self._shortcuts.recorded)
             order = [(name, stage) for name, stage in self._order() if name in self._ordered]
             self._agreement.begin((order, replayed, serial))
-            self._longest_pause = 1 + max(stage for _, stage in order)  # a longer one leaves the order unchanged
+            self._longest_pause = 1 + max(stage for _, stage in order)  # a longer pause leaves the order unchanged
 
     def _pause(self) -> int:
-        """Return how many periods after the previous iteration the next one starts.
+        """Return how many periods after the previous iteration the next iteration starts.
 
         Engines whose order of submission depends on this number override the method. If the previous iteration is
-        retired, the number is at least that of the stages.
+        retired, the number is at least the number of stages.
         """
         return 0
 
@@ -215,7 +215,10 @@ class _EngineState:
 
 
 def _abandon(queues: dict[str, SimpleQueue]) -> None:
-    """Make the threads of a garbage-collected engine end. This runs in any thread that collects garbage, so it must not block."""
+    """Make the threads of a garbage-collected engine end.
+
+    Any thread that collects garbage may call this, so it must not block.
+    """
     for queue in queues.values():
         queue.put(ABANDONED)
 

@@ -1,4 +1,7 @@
-"""End of a run: by the end of data, or by a failure. The first thread that detects a failure records it and wakes the others."""
+"""End of a run, by the end of data or by a failure.
+
+The first thread that detects a failure records it and wakes the other threads.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ class _Stopping(_EngineState):
     """Part of an engine that records failures with task and iteration, and ends the threads."""
 
     def _fail(self, run: _Run, error: BaseException, name: str | None, iter_idx: int | None) -> None:
-        """Record the first failure and wake all waiters. Launched functions that have not started will not run."""
+        """Record the first failure and wake all waiters. Launched functions that have not started do not run."""
         with self._failing:
             if run.failure is not None:
                 return
@@ -35,7 +38,7 @@ class _Stopping(_EngineState):
         running_text = "".join(
             f"; {n!r} of iteration {self._run.inside.get(n)} is running" for n in running if n not in tasks
         )
-        blamed = next(iter(running or tasks), None)  # None: the last task ended just now
+        blamed = next(iter(running or tasks), None)  # None if the last task has just ended
         return PipelineTimeout(
             f"iteration {iter_idx} is not done after {self.progress_timeout_s:g} s: {states}{running_text}",
             blamed,
@@ -49,13 +52,13 @@ class _Stopping(_EngineState):
         return "is running" if running_iter == iter_idx else f"is still running for iteration {running_iter}"
 
     def _finish(self) -> None:
-        """End the threads. Called when every iteration is retired."""
+        """End the threads. Call this when every iteration is retired."""
         self._synchronize()
         self._stop_workers()
         self._state = "exhausted"
 
     def _stop_after(self, error: BaseException) -> None:
-        """End the threads after a failure, and warn about those that did not end."""
+        """End the threads after a failure, and add a note about threads that did not end to the error."""
         self._fail(self._run, error, None, None)
         self._lose_step(error)
         unfinished = self._stop_workers()
@@ -66,14 +69,14 @@ class _Stopping(_EngineState):
     def _lose_step(self, error: BaseException) -> None:
         """Record that the ranks may be out of step, after an error inside a run.
 
-        Other ranks may have started collectives that this rank never will. An error of the data is excluded, because all
-        ranks agreed on it and finished the started iterations.
+        Other ranks may have started collectives that this rank will never start. An error of the data is excluded,
+        because all ranks agreed on it and finished the started iterations.
         """
         if self._agreement is not None and error is not self._data_error:
             self._agreement.give_up(error)
 
     def _stop_workers(self) -> list[str]:
-        """End all threads. Return the names of those that did not end."""
+        """End all threads. Return the names of threads that did not end."""
         deadline = time.monotonic() + self.join_timeout_s
         for queue in self._queues.values() if self._threads else ():
             queue.put(None)
@@ -82,7 +85,7 @@ class _Stopping(_EngineState):
         unfinished = [f"thread {t.name!r}" for t in self._threads if t.is_alive()]
         self._threads = []
         unfinished += self.device.close(self._used_streams(), max(0.1, deadline - time.monotonic()))
-        if unfinished:  # a thread that resumes later must set signals that are no longer in use
+        if unfinished:  # new signals, because a thread that resumes later sets the old ones
             self._make_signals()
         return unfinished
 

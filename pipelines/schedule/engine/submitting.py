@@ -1,6 +1,7 @@
 """Submission: wait for a task's dependencies, launch the task and release the tasks that wait for it.
 
-Each thread group has a thread that does it. If a plan has one group, the caller's thread does it: no task is handed over.
+Each thread group has a thread that submits its tasks. If a plan has only one group, the caller's thread submits them,
+so no task is handed over.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class _Submitting(_Batches, ABC):
     """Part of an engine that submits the tasks of each thread group first-in-first-out."""
 
     def _after_task_complete(self, name: str, iter_idx: int) -> None:
-        """Hook after a task was submitted (its work may not be done). The submitting thread calls it."""
+        """Handle the submission of a task, whose work may not be done. The submitting thread calls this hook."""
 
     def _start_workers(self) -> None:
         groups = dict.fromkeys(s.thread_group for s in self.checked.schedule.values())
@@ -55,9 +56,10 @@ class _Submitting(_Batches, ABC):
         self._enqueue_all([(name, iter_idx)])
 
     def _enqueue_all(self, items: Iterable[Item]) -> None:
-        """Give tasks to the threads of their groups. A globally ordered task gets the next number in their common order.
+        """Give tasks to the threads of their groups. A globally ordered task gets the next number of the global order.
 
-        All are queued before the caller submits the first, because submitting a task may let others begin, which come later.
+        All tasks are queued before the caller submits the first. Submitting a task may enqueue further tasks, which
+        must come later.
         """
         if self._has_one_group:
             self._callers_queue.extend(items)
@@ -71,7 +73,7 @@ class _Submitting(_Batches, ABC):
             self._work_queues[name].put((iter_idx, name))
 
     def _submit_queued(self) -> None:
-        """Submit the tasks in the caller's queue, including those that are queued while it does so.
+        """Submit the tasks in the caller's queue, including tasks that are queued during the submission.
 
         An interruption (KeyboardInterrupt, SystemExit) in the caller's thread stops the engine and is raised.
         """
@@ -90,7 +92,7 @@ class _Submitting(_Batches, ABC):
             self._is_submitting = False
 
     def _submit_task(self, run: _Run, iter_idx: int, name: str) -> None:
-        """Wait for the task's dependencies (thread and stream), launch it, release the tasks that wait for it."""
+        """Wait for the task's dependencies (in the thread and on the stream), launch it, and release its waiters."""
         step, slot, device = self._steps[name], self._slots.of(iter_idx), self.device
         stream = step.stream
         if step.intra:
@@ -100,7 +102,8 @@ class _Submitting(_Batches, ABC):
         if step.inter and iter_idx > 0:
             self._wait_for_all(run, name, iter_idx, step.inter, self._slots.of(iter_idx - 1))
         if self._previous and (previous := self._previous.pop((name, iter_idx), None)) is not None:
-            # Its slot is still its own: the task's next iteration comes after this submission, and is not retired before.
+            # The previous submission still owns its slot. Its task's next iteration comes after this submission, and is
+            # not retired before.
             self._wait_for_all(run, name, iter_idx, previous[:1], self._slots.of(previous[1]))
         if run.failure is not None:
             return
@@ -119,8 +122,8 @@ class _Submitting(_Batches, ABC):
         if step.task.writes and not device.runs_later:
             device.made_on(stream, _part(values, step.task.writes))
         if run.failure is None:
-            # Subclass first, because once the last signal is set the iteration may be retired, so its bookkeeping must be
-            # complete.
+            # Call the subclass first. Once the last signal is set, the iteration may be retired, so the bookkeeping
+            # must be complete.
             self._after_task_complete(name, iter_idx)
             slot.submitted(name)
 
@@ -153,7 +156,7 @@ class _Submitting(_Batches, ABC):
             raise PipelineTimeout(message, work.task, work.iteration) from None
 
     def _launch_in_turn(self, slot: Slot, stream: Any, body: Callable[[], None], work: Work) -> None:
-        # If the body runs after the launch, ordering the launches is not enough, because the collective is inside
+        # On a device that runs bodies later, ordering the launches is not enough, because the collective is inside
         # the body.
         device = self.device
         if device.runs_later and self._last_ordered is not None:
@@ -166,7 +169,7 @@ class _Submitting(_Batches, ABC):
             device.record(self._last_ordered, stream)
 
     def _exec_task(self, task: PipelineTask, ctx: IterContext, replay: bool) -> None:
-        """Replay, run and record, or just run."""
+        """Replay the task, run and record it, or only run it."""
         if replay:
             self._shortcuts.replay(task, ctx)
         elif task.name in self._shortcuts.enabled:
@@ -176,16 +179,19 @@ class _Submitting(_Batches, ABC):
 
     @property
     def _keeps_order_on_streams(self) -> bool:
-        """Return whether a stream's next task is submitted only after the task before it, also by another thread."""
+        """Return whether a stream's next task is submitted only after the previous task, also by another thread."""
         return True
 
     def _concurrent(self, name: str) -> list[str]:
-        """Return the tasks of the same iteration that may run while the task runs: in another thread, and in no order with it."""
+        """Return the tasks of the same iteration that may run while the task runs.
+
+        They run in another thread, and neither they nor the task depend on the other.
+        """
         if self._state != "running":  # a serial run
             return []
         checked = self.checked
         groups = {task: s.thread_group for task, s in checked.schedule.items()}
-        thread = self._streams if self.device.runs_later else groups  # which thread runs the function
+        thread = self._streams if self.device.runs_later else groups  # the thread that runs each function
         before = ancestors(checked.intra)
         return [
             other
@@ -208,7 +214,7 @@ class _Submitting(_Batches, ABC):
             else:
                 self._exec_task(task, ctx, replay)
         except BaseException as error:
-            # A PipelineError, too, is an error of the task here: of an engine that the task runs.
+            # A PipelineError is an error of the task, too, because it comes from an engine that the task runs.
             failure = _task_failed(error, task.name, ctx.iter_idx)
             failure.__cause__ = error
             self._fail(run, failure, task.name, ctx.iter_idx)
@@ -231,8 +237,8 @@ def _serve(
 ) -> None:
     """Submit the tasks in a thread's queue until it contains None.
 
-    The thread keeps no reference to the engine or its run, so that an unreferenced engine can be garbage-collected. Then
-    the queue contains ABANDONED.
+    The thread keeps no reference to the engine or its run, so that an unreferenced engine can be garbage-collected.
+    Then the queue contains ABANDONED.
     """
     name, iter_idx = None, None
     try:
@@ -242,7 +248,7 @@ def _serve(
                 if item is ABANDONED or pipe is None:
                     close_streams()
                     return
-                if run is None:  # this thread was still inside a task when the engine started another run
+                if run is None:  # the engine started another run while this thread was still inside a task
                     return
                 iter_idx, name = item
                 if run.failure is None:

@@ -28,9 +28,9 @@ __all__ = [
 class SWPipeline(_PipelineBase):
     """Engine with a clock: progress() is one period, in which a task of stage k works on iteration period - k.
 
-    `depth` = max(stage) + 1 iterations are in flight; on CUDA this limits memory only if the loop waits for a result of
-    each step, say in `on_retire`. `order` is the submission order within a period: "ready_first", the document's
-    pseudocode, or "stage_descending". Each stream runs its tasks in this order, whichever threads submit them. Raise
+    `depth` = max(stage) + 1 iterations are in flight. On CUDA, this limits memory only if the loop waits for a result
+    of each step, say in `on_retire`. `order` is the submission order within a period: "ready_first" (the document's
+    pseudocode) or "stage_descending". Each stream runs its tasks in this order, whichever threads submit them. Raise
     PlanError, a ValueError, if the plan could hang.
     """
 
@@ -57,7 +57,8 @@ class SWPipeline(_PipelineBase):
             self._enqueue_period(data_iter)
 
     def _prepare(self, data_iter: Iterator[Any] | None) -> None:
-        # No-op in the steady state, because the oldest iteration is submitted. After progress(None), new iterations start later.
+        # In the steady state this does nothing, because the oldest iteration is submitted. After progress(None), new
+        # iterations start later.
         if not self._contexts and data_iter is not None and not self._exhausted:
             self._enqueue_period(data_iter)
         oldest = self._next_retire
@@ -69,7 +70,7 @@ class SWPipeline(_PipelineBase):
         self._enqueue_period(data_iter)
 
     def _enqueue_period(self, data_iter: Iterator[Any] | None) -> None:
-        """Queue one period's tasks for every thread. Without a batch, only the later stages run."""
+        """Queue one period's tasks for all threads. Without a batch, only later stages run."""
         period = self._period
         batch = _END if data_iter is None else self._fetch(data_iter)
         if batch is not _END:
@@ -93,8 +94,9 @@ class SWPipeline(_PipelineBase):
     def format_schedule(self, num_iterations: int = 3) -> str:
         """Return, as text, the iteration of each task in the first `num_iterations` periods.
 
-        Rows are in submission order. `iN` = iteration N, `--` = its first iteration comes in a later period, `.` = its
-        shortcut is on. The document mixes up the last two and prints one table in stage-descending order.
+        Rows are in submission order. `iN` = iteration N, `--` = the task's first iteration comes in a later period, `.`
+        = the task's shortcut is enabled. The document mixes up the last two and prints one table in stage-descending
+        order.
         """
         streams = stream_names(self._streams, self.device.stream_name)
         return schedule_table(self.checked, self._enqueue_order, streams, self._shortcuts.enabled, num_iterations)

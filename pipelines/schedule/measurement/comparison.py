@@ -1,7 +1,7 @@
 """Comparison of engines on one plan: periods measured in turn, and a verdict on each engine.
 
-The engines run in one process, for several rounds, from one seed. While the clock runs there is neither a profiler nor an
-event per task: traces and timings come from runs of their own (measure.py).
+The engines run in one process, for several rounds, from one seed. The timed runs have neither a profiler nor an event
+per task. Traces and timings come from separate runs (measure.py).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from pipelines.schedule.search.host_load import ms
 AT_LIMIT = 1.05
 """Periods that differ by at most this factor count as equal when they are compared with the ideal."""
 _SHORT = 8
-"""Iterations of the short run, whose time is subtracted from the long run's: both fill and drain the pipeline once."""
+"""Iterations of the short run. Its time is subtracted from the long run's, because both fill and drain the pipeline."""
 
 
 def periods_in_turn(run: Settings, engines: Sequence[str], rounds: int) -> dict[str, list[int]]:
-    """Return engine -> its period in each round, ns per iteration.
+    """Return the period of each engine in each round, ns per iteration.
 
-    A period is the time of `run.iterations` iterations: a long run less a short one. Each round begins with another
-    engine, so that a drift of the machine's speed does not favor one of them. Raise RuntimeError if the long run is not
-    longer, because the machine's noise exceeds what was measured. Engine exceptions pass through.
+    A period is measured over `run.iterations` iterations, as a long run minus a short run. Each round begins with
+    another engine, so that a drift of the machine's speed does not favor an engine. Raise RuntimeError if the long run
+    is not longer, because then the machine's noise exceeds the period. Engine exceptions pass through.
     """
     seconds = _simulated(run) if run.device == "simulated" else _on_device(run, engines)
     periods: dict[str, list[int]] = {engine: [] for engine in engines}
@@ -72,7 +72,7 @@ def _on_device(run: Settings, engines: Sequence[str]) -> Any:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A comparison's result: the run of each engine, and its periods, ns, one per round of `iterations` iterations."""
+    """A comparison's result: each engine's run, and its periods in ns, one per round of `iterations` iterations."""
 
     comparison_id: str
     run_ids: Mapping[str, str]
@@ -80,7 +80,10 @@ class Comparison:
     iterations: int
 
     def tables(self, run: Settings, measured: Measured) -> dict[str, list[dict[str, Any]]]:
-        """Return the rows of schedule_rounds and schedule_verdicts for the engine of `run`, which was measured by itself."""
+        """Return the rows of schedule_rounds and schedule_verdicts for the engine of `run`.
+
+        `measured` is a separate run of this engine.
+        """
         periods_ns = self.periods_ns[run.engine]
         keys = {"run_id": self.run_ids[run.engine], "comparison_id": self.comparison_id}
         rounds = [
@@ -103,7 +106,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a comparison says of a pipelined engine. Speed-ups are serial periods divided by the engine's, round by round."""
+    """The result of a pipelined engine. Speed-ups are serial periods divided by the engine's, round by round."""
 
     speedup: float
     """The median."""
@@ -113,7 +116,7 @@ class Verdict:
 
 
 def verdict(serial_ns: Sequence[int], period_ns: Sequence[int], limit: Limit) -> Verdict:
-    """Return the verdict from the periods of each round and the engine's own limit."""
+    """Return the verdict from the periods of each round and the engine's limit."""
     speedups = [serial / period for serial, period in zip(serial_ns, period_ns, strict=True)]
     speedup, low, high = median(speedups), min(speedups), max(speedups)
     if low <= 1 <= high:

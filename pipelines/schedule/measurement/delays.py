@@ -1,4 +1,4 @@
-"""Delays injected into a task: the occasional slow copy that a pipeline should absorb."""
+"""Delays injected into a task, such as the occasional slow copy that a pipeline should absorb."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Late:
 
 
 def delays(task: str, mean_us: float, iterations: int, seed: int) -> list[int]:
-    """Return the delay of every iteration, ns. Delays are equal on all devices, including the simulated one."""
+    """Return the delay of every iteration, ns. Delays are equal on all devices, including the simulated device."""
     return drawn([task], {task: Late(0, mean_us * 1e3)}, iterations, seed)[task]
 
 
 def delayed(task: PipelineTask, delays_ns: Sequence[int], pause: Callable[[int], None]) -> PipelineTask:
-    """Return the task with a pause in front of it."""
+    """Return the task with a pause before its function."""
 
     def late(ctx: IterContext) -> None:
         pause(delays_ns[ctx.iter_idx % len(delays_ns)])
@@ -42,7 +42,7 @@ def delayed(task: PipelineTask, delays_ns: Sequence[int], pause: Callable[[int],
 def pause_on(device: Any) -> Callable[[int], None]:
     """Return a function that blocks the current stream for a number of ns.
 
-    It launches a spinning kernel on a GPU, and sleeps on a CPU, where a stream is a thread.
+    On a GPU, it launches a spinning kernel. On a CPU, where a stream is a thread, it sleeps.
     """
     if device.type != "cuda":
         return lambda ns: time.sleep(ns / 1e9)
@@ -57,11 +57,11 @@ def _spin(cycles_per_ns: float, ns: int) -> None:
 
 
 def _cycles_per_ns() -> float:
-    """Return the rate of the clock that `_sleep` counts. It is measured, because the driver reports a different clock."""
+    """Measure the rate of the clock that `_sleep` counts, cycles per ns. The driver reports a different clock."""
     import torch
 
     cycles, shortest_ms = 10_000_000, float("inf")
-    for _ in range(3):  # the first call finds the GPU idle and clocked down
+    for _ in range(3):  # during the first call, the GPU is still clocked down
         before, after = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         before.record()
         torch.cuda._sleep(cycles)

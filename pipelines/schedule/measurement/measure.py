@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 TRACE_FILE = "trace.json.gz"
 TRACE_KEY = "schedule_run_id"
-"""The metadata key of the trace that names the run."""
+"""The metadata key of the trace for the run's id."""
 
 
 def measure(run: Settings, run_id: str, trace: Path | None) -> Measured:
@@ -55,7 +55,7 @@ def torch_version() -> str | None:
 
 
 def nominal_durations(run: Settings) -> dict[str, Duration]:
-    """Return the declared duration of each of the workload's tasks, with the run's jitter."""
+    """Return the declared duration of each task of the workload, with the run's jitter."""
     return {
         name: Late(ns, run.jitter_us * 1e3 if name == run.jitter_task else 0.0)
         for name, ns in WORKLOADS[run.plan.workload].nominal_ns.items()
@@ -81,7 +81,7 @@ def _nothing(ctx: Any) -> None:
 
 
 def set_up(run: Settings, n_delays: int) -> tuple[Device, Workload, dict[str, PipelineTask]]:
-    """Return the device, the workload and its tasks, one of which is delayed if the run has jitter.
+    """Return the device, the workload and its tasks. If the run has jitter, one task is delayed.
 
     `n_delays`: number of iterations for which delays are drawn. Raise RuntimeError if the device does not exist.
     """
@@ -95,7 +95,7 @@ def set_up(run: Settings, n_delays: int) -> tuple[Device, Workload, dict[str, Pi
         torch.cuda.set_device(device)
         torch.set_float32_matmul_precision("high")  # TF32, as is usual in training
     else:
-        torch.set_num_threads(1)  # a stream is a thread, so concurrent streams need the cores that one stream would use
+        torch.set_num_threads(1)  # streams are threads, so one stream must not use the cores of the others
     workload = build(run.plan.workload, run.size, device, run.seed)
     tasks = {task.name: task for task in workload.tasks()}
     if run.jitter_us and run.jitter_task:
@@ -128,7 +128,10 @@ def recorder_of(run: Settings, device: Device) -> RecordingDevice:
 
 
 def probed(run: Settings, device: Device, workload: Workload, tasks: dict[str, PipelineTask]) -> Probe | None:
-    """Return the tasks' times on a GPU before a run, None on a CPU. Give a PlanWarning if the host will be the bottleneck."""
+    """Return the tasks' times on a GPU before a run, or None on a CPU.
+
+    Warn with PlanWarning if the host will be the bottleneck.
+    """
     import torch
 
     if not run.device.startswith("cuda"):
@@ -143,7 +146,7 @@ def probed(run: Settings, device: Device, workload: Workload, tasks: dict[str, P
 
 
 def _recorded(run: Settings, pipeline: _PipelineBase, batches: Iterable[Any], recorder: RecordingDevice) -> Measured:
-    """Run all batches and return what was recorded."""
+    """Run all batches and return the recorded measurements."""
     from pipelines.schedule.measurement.recording import recorded_timeline
 
     started_at = datetime.now(UTC).replace(tzinfo=None)
@@ -156,7 +159,7 @@ def _recorded(run: Settings, pipeline: _PipelineBase, batches: Iterable[Any], re
 
 
 def engine_of(run: Settings, tasks: dict[str, PipelineTask], device: Any) -> _PipelineBase:
-    """Return the run's engine. A serial run is SWPipeline's."""
+    """Return the run's engine. A serial run uses SWPipeline."""
     from pipelines.schedule import DataFlowPipeline, SWPipeline
 
     plan = run.plan.plan(tasks)
@@ -191,7 +194,7 @@ def _profiled(trace: Path, run_id: str, device: str) -> Iterator[None]:
     from torch.profiler import ProfilerActivity, profile
 
     gpu = [ProfilerActivity.CUDA] if device == "cuda" else []
-    # The tasks run in threads of the engine, not in this one.
+    # The tasks run in threads of the engine, not in this thread.
     threads = _ExperimentalConfig(profile_all_threads=True)
     with profile(activities=[ProfilerActivity.CPU, *gpu], experimental_config=threads, acc_events=True) as profiler:
         profiler.add_metadata_json(TRACE_KEY, json.dumps(run_id))

@@ -1,4 +1,4 @@
-"""Measurement of each task's cost in an iteration, by serial runs without that task."""
+"""Measurement of each task's cost in an iteration, from serial runs without the task."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class ProfileResult:
 class TaskProfiler:
     """Profiler that measures exposed(T) = serial iteration - serial iteration with T short-cut, never below 0.
 
-    It measures with the engine's shortcuts. So the engine must not have iterations in flight, and the user's shortcuts are
-    saved and restored.
+    The profiler uses the engine's shortcuts. So the engine must not have iterations in flight, and the user's shortcuts
+    are saved and restored.
     """
 
     def __init__(self, pipeline: _PipelineBase) -> None:
@@ -60,9 +60,9 @@ class TaskProfiler:
     ) -> ProfileResult:
         """Warm up, measure the baseline, then the iteration without each task. Return medians over `num_rounds`.
 
-        A round is `num_measure` iterations between two synchronizations of the device. `skip_tasks` are not measured. They
-        are for tasks whose effect a replay cannot reproduce, such as a backward. Raise ValueError if a task is unknown or a
-        count is below 1, RuntimeError if iterations are in flight, and PipelineError if a task fails.
+        A round is `num_measure` iterations between two synchronizations of the device. `skip_tasks` are not measured.
+        Use it for tasks whose effect a replay cannot reproduce, such as a backward. Raise ValueError if a task is
+        unknown or a count is below 1, RuntimeError if iterations are in flight, and PipelineError if a task fails.
         """
         if num_measure < 1 or num_rounds < 1:
             raise ValueError(f"num_measure={num_measure}, num_rounds={num_rounds}: at least 1 of each")

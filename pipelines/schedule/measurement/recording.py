@@ -1,7 +1,6 @@
 """Recording of a run: a device that logs every launch, and the timeline built from that log.
 
-`RecordingDevice` is placed between an engine and its device, so the engines need no hooks and have no cost if it is not
-used.
+`RecordingDevice` wraps an engine's device. So the engines need no hooks, and there is no cost without recording.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from pipelines.schedule.plan.plan import DEFAULT_STREAM
 from pipelines.schedule.simulation.simulator import Wait, stalls_between
 
 _REANCHOR_MS = (
-    1000.0  # CUDA returns times between events as 32-bit floats, which are exact to 0.06 us up to this length
+    1000.0  # CUDA returns times between events as 32-bit floats in ms, which are exact to 0.06 us up to this time
 )
 
 
 @dataclass(slots=True)
 class Launch:
-    """One task of one iteration. Host times and device times (by CUDA events) are ns since `RecordingDevice.start`."""
+    """Launch of a task in an iteration. Host times and device times (by CUDA events) are ns since `start`."""
 
     task: str
     iteration: int
@@ -41,11 +40,11 @@ class Launch:
     device_start_ns: int | None = None
     device_end_ns: int | None = None
     marks: tuple[Any, Any] | None = None
-    """CUDA events around the function, until the run is over."""
+    """CUDA events around the function, None after the run."""
 
     @property
     def began_ns(self) -> int:
-        """Return the start on the clock of the work: the device's, or the host's if there are no device times."""
+        """Return the start on the device's clock, or on the host's clock if there are no device times."""
         return self.start_ns if self.device_start_ns is None else self.device_start_ns
 
     @property
@@ -58,8 +57,8 @@ class Launch:
 class RecordingDevice:
     """Device that forwards all calls to `inner` and, between `start` and `stop`, records a Launch of each task.
 
-    `events`: whether the device uses CUDA events. They record the times at which a stream reached and left a task. A gap
-    inside a task, because the host was late with the next kernel, counts as the task's time.
+    `events`: whether to use CUDA events. They record the times at which a stream reached and left a task. A gap inside
+    a task, because the host was late with the next kernel, counts as the task's time.
     """
 
     def __init__(self, inner: Device, *, events: bool) -> None:
@@ -129,7 +128,10 @@ class RecordingDevice:
 
 
 def _read_marks(zero: Any, launches: Iterable[Launch]) -> None:
-    """Convert the launches' events to ns since `zero`. New anchors keep the intervals short, because they are floats."""
+    """Convert the launches' events to ns since `zero`.
+
+    CUDA's intervals are floats, so they are measured from new anchors to keep them short and exact.
+    """
     anchor, anchor_ms = zero, 0.0
     for launch in launches:
         if launch.marks is None:  # the task never ran, because the engine had failed
@@ -146,11 +148,12 @@ def _read_marks(zero: Any, launches: Iterable[Launch]) -> None:
 def recorded_timeline(
     launches: Sequence[Launch], plan: CheckedPlan, engine: str, retired_ns: Sequence[int] = (), in_flight: int = 0
 ) -> Timeline:
-    """Return the launches as spans, in order, with the stalls of the stream before each (the kinds of timeline.py).
+    """Return the launches as spans, in order, with the stalls of the stream before each span (kinds as in timeline.py).
 
-    `engine`: one of simulated.ENGINES. `retired_ns`: time at which progress() returned each iteration. `in_flight`: maximum
-    number of iterations in flight. The causes of a stall are inferred from the plan: the task's dependencies, when they were
-    submitted and done, and when the iteration that it replaces was retired. The remainder is `submit`: the launch itself.
+    `engine`: one of simulated.ENGINES. `retired_ns`: time at which progress() returned each iteration. `in_flight`:
+    maximum number of iterations in flight. The causes of a stall are inferred from the times at which the task's
+    dependencies were submitted and done, and at which the iteration that it replaces was retired. The remainder is
+    `submit`, the launch itself.
     """
     launch_by_key = {(launch.task, launch.iteration): launch for launch in launches}
     spans: dict[int, Span] = {}
@@ -181,8 +184,8 @@ def _retirement(
 ) -> list[Wait]:
     """Return the wait for the retired iteration, or an empty list.
 
-    A clocked engine submits stage s of iteration i when iteration i + s - depth is retired. Other engines submit all of
-    iteration i together, as if s were 0.
+    A clocked engine submits stage s of iteration i when iteration i + s - depth is retired. Other engines submit all
+    tasks of iteration i together, as if s were 0.
     """
     stage = plan.stage(launch.task) if engine == "SWPipeline" else 0
     retired_iteration = launch.iteration + stage - in_flight

@@ -33,7 +33,7 @@ def tables_of(run: Settings, run_id: str, measured: Measured, trace_file: str | 
 
 
 def open_folder(out: Path, run_id: str) -> Path:
-    """Create a folder for the output, under a name that no reader mistakes for a run."""
+    """Create a hidden folder for the output, so that no reader mistakes it for a complete run."""
     folder = out / f".{run_id}.partial"
     folder.mkdir(parents=True)
     return folder
@@ -43,7 +43,7 @@ def close_folder(folder: Path, out: Path, run_id: str, tables: dict[str, Rows]) 
     """Write the tables and rename the folder into place."""
     from pyarrow import parquet
 
-    for name in sorted(TABLES, key=lambda name: name == "schedule_runs"):  # last, because this table identifies the run
+    for name in sorted(TABLES, key=lambda name: name == "schedule_runs"):  # schedule_runs last: it identifies the run
         parquet.write_table(arrow_table(name, tables[name]), folder / f"{name}.parquet", compression="zstd")
     os.rename(folder, out / run_id)
     return out / run_id
@@ -127,7 +127,8 @@ def _exposed(run_id: str, measured: Measured) -> Rows:
 def _predictions(run: Settings, run_id: str, measured: Measured) -> Rows:
     """Return predictions from a simulation with this run's median durations.
 
-    If the times are a GPU's, the host submits ahead (`retire` is "submitted") and each submission takes its shortest time.
+    If CUDA events measured the times, the host submits ahead (`retire` is "submitted") and each submission takes its
+    shortest time.
     """
     names, durations = run.plan.checked.names, median_durations(run, measured)
     retire = "submitted" if measured.by_events else "finished"

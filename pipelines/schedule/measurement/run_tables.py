@@ -1,11 +1,13 @@
 """Tables of a run of a schedule, written as Parquet files, column by column.
 
-A run is one folder, `<run_id>/`, with one file per table (`schedule_runs.parquet`, …), including tables without rows. The
-folder is renamed into place once it is completely written. Times are integer nanoseconds, NULL if they were not measured.
+A run is one folder, `<run_id>/`, with one file per table (`schedule_runs.parquet`, …), including tables without rows.
+The folder is renamed into place once it is completely written. Times are integer nanoseconds, NULL if they were not
+measured.
 
-Clocks: "run time" is ns since the run's start, on `cpu` and `cuda` by the host's monotonic clock, on `simulated` in virtual
-time. "Device time" is the GPU's clock by CUDA events. Its zero is the run's start, to within the time that an event takes to
-reach an idle GPU (about 10 us). Only `cuda` has device time, so these columns never contain a CPU's time.
+Clocks: "run time" is ns since the run's start, on `cpu` and `cuda` by the host's monotonic clock, on `simulated` in
+virtual time. "Device time" is the GPU's clock, measured by CUDA events. Its zero is the run's start, to within the time
+that an event takes to reach an idle GPU (about 10 us). Only `cuda` has device time, so these columns never contain a
+CPU's time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Options of a run of a plan, and what was measured in it."""
+"""Options of a run of a plan, and the run's measurements."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pipelines.schedule.measurement.recording import Launch
 
 ENGINES = {"serial": "serial", "sw": "SWPipeline", "dataflow": "DataFlowPipeline"}
-"""Command line names → timeline names."""
+"""The timeline's name of each engine, by its name on the command line."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Settings:
         return self.depth if self.engine == "dataflow" else None
 
     def simulated(self, durations: Mapping[str, Duration], **options: Any) -> Timeline:
-        """Return the timeline of the plan simulated with this engine. `options` are those of `simulate`."""
+        """Return the timeline of the plan, simulated with this engine. `options`: keyword arguments of `simulate`."""
         engine = ENGINES[self.engine]
         return simulate(self.plan.checked, durations, engine=engine, max_depth=self.limit, **options)
 
@@ -71,5 +71,5 @@ class Measured:
 
     @property
     def by_events(self) -> bool:
-        """Return whether the times were measured by CUDA events."""
+        """Return whether CUDA events measured the times."""
         return any(launch.device_start_ns is not None for launch in self.launches or ())

@@ -1,4 +1,4 @@
-"""Typical times of a run's tasks, and what they allow, from its recorded or simulated timeline."""
+"""Typical times of a run's tasks, and the resulting limit, from its recorded or simulated timeline."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from pipelines.schedule.search.host_load import host_bound, host_load
 
 
 def median_durations(run: Settings, measured: Measured) -> dict[str, int]:
-    """Return task -> its median duration, ns. On a GPU without the gaps in which the host was late with the next kernel."""
+    """Return the median duration of each task, ns.
+
+    On a GPU it excludes the gaps in which the host was late with the next kernel.
+    """
     spans = measured.timeline.of
     return _probed(
         measured, {name: round(median(s.duration_ns for s in spans(name))) for name in run.plan.checked.names}
@@ -22,9 +25,9 @@ def median_durations(run: Settings, measured: Measured) -> dict[str, int]:
 
 
 def work_durations(run: Settings, measured: Measured) -> dict[str, int]:
-    """Return task -> the duration that counts as its work, ns: the median.
+    """Return the duration of each task that counts as its work, ns.
 
-    Of a globally ordered task it is the shortest, because the rest is waiting for other ranks.
+    It is the median, but for a globally ordered task the minimum, because the rest is waiting for other ranks.
     """
     plan, spans = run.plan.checked, measured.timeline.of
     ordered = [name for name in plan.names if plan.schedule[name].globally_ordered]
@@ -39,10 +42,10 @@ def _probed(measured: Measured, durations: dict[str, int]) -> dict[str, int]:
 
 
 def submit_times(measured: Measured) -> dict[str, int]:
-    """Return task -> the shortest time that a thread takes to submit it, ns. Empty if the times are not a GPU's.
+    """Return the shortest time that a thread takes to submit each task, ns. Empty without CUDA events.
 
-    The rest is waiting: in a full launch queue, which has room for some 1000, each launch waits for the GPU. The first
-    iterations find it empty.
+    Longer times are waits. The launch queue has room for some 1000 launches. Once it is full, each launch waits for the
+    GPU. It is empty during the first iterations.
     """
     times: dict[str, list[int]] = {}
     for launch in (measured.launches or ()) if measured.by_events else ():
@@ -52,19 +55,19 @@ def submit_times(measured: Measured) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Limit:
-    """What a plan's tasks allow, ns per iteration, from an engine's recorded run."""
+    """Limits on the period of a plan's tasks, ns per iteration, from an engine's recorded run."""
 
     ideal_ns: float
     bound_by: str
-    """What sets the ideal: a stream, or a cycle of tasks."""
+    """The stream or cycle of tasks that determines the ideal."""
     work_ns: int
-    """All tasks' time."""
+    """Time of all tasks."""
     host_ns: int
-    """The longest time that a thread needs to submit its tasks. 0 if that is part of the tasks' time, as on a CPU."""
+    """The longest time that a thread needs to submit its tasks, 0 if this is part of the tasks' time, as on a CPU."""
 
     @property
     def is_host_bound(self) -> bool:
-        """Return whether submitting takes longer than the plan would take on the device."""
+        """Return whether submitting the tasks takes longer than running them would take on the device."""
         return self.host_ns > self.ideal_ns
 
 
@@ -81,7 +84,7 @@ def limit_by(run: Settings, durations: dict[str, int], submit_ns: dict[str, int]
 
 
 def warn_if_host_bound(run: Settings, probe: Probe) -> None:
-    """Give a PlanWarning if submitting the tasks takes longer than the plan would take on the device."""
+    """Warn with PlanWarning if submitting the tasks takes longer than running them would take on the device."""
     limit = limit_by(run, probe.device_ns, probe.submit_ns)
     if limit.is_host_bound:
         text = host_bound(limit.host_ns, limit.ideal_ns, limit.bound_by)

@@ -16,7 +16,7 @@ from pipelines.schedule.pictures.timeline import Span, Timeline
 
 _LEFT, _TOP, _LANE, _GAP, _AXIS = 120, 52, 30, 12, 34
 _TICKS = 8
-# The first eight are Okabe and Ito's color-blind-safe palette, lightened; black text is readable on all of them.
+# The first eight are Okabe and Ito's color-blind-safe palette, lightened. Black text is readable on all colors.
 _COLOURS = (
     "#e69f00", "#56b4e9", "#2cb98e", "#f0e442", "#6c9ee8", "#e8874e", "#d69abf", "#b3b3b3",
     "#c5e384", "#a58ad6", "#d8b98a", "#8fd9d6",
@@ -86,7 +86,7 @@ def _lanes(timeline: Timeline, scale: _Scale) -> Iterator[str]:
 
 
 def _stalls(span: Span, scale: _Scale, y: float) -> Iterator[str]:
-    """Yield the stalls before the span, each with its own cause."""
+    """Yield the SVG of the stalls before the span, each with its own cause."""
     start = span.start_ns - span.stall_ns
     for stall in span.stalls:
         if scale.shows(start, start + stall.ns):
@@ -108,7 +108,7 @@ def _box(span: Span, scale: _Scale, y: float, colour: str) -> str:
 
 
 def _label(long: str, short: str, x0: float, x1: float, y: float, kind: str = "") -> str:
-    """Return the first of the two texts that fits between x0 and x1, or an empty string."""
+    """Return the SVG of the first of the two texts that fits between x0 and x1, or an empty string."""
     fitting = next((text for text in (long, short) if svg.length(text) <= x1 - x0 - 4), "")
     return svg.text((x0 + x1) / 2, y + 19, fitting, kind, at="middle") if fitting else ""
 
@@ -131,7 +131,7 @@ def _axis(scale: _Scale, bottom: float) -> Iterator[str]:
 
 
 def tick_step(span_ns: int) -> int:
-    """Return the smallest step of 1, 2 or 5 times a power of ten ns with at most 8 ticks in addition to the one at zero."""
+    """Return the smallest step, 1, 2 or 5 times a power of ten ns, with at most 8 ticks apart from the zero tick."""
     step = 1
     while True:
         for factor in (1, 2, 5):

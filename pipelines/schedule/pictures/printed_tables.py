@@ -13,9 +13,9 @@ from pipelines.schedule.plan.checked_plan import CheckedPlan
 def schedule_table(
     checked: CheckedPlan, order: Iterable[str], streams: Mapping[str, str], skipped: Collection[str], periods: int
 ) -> str:
-    """Return a table as text: tasks in submission order by periods. `streams`: task → name of its stream.
+    """Return a table as text, with a row per task in submission order and a column per period.
 
-    See SWPipeline.format_schedule for the meaning of the cells.
+    `streams`: the stream's name of each task. SWPipeline.format_schedule documents the cells.
     """
     head = ["#", "Task", "Thread", "Stream"]
     rows = []
@@ -32,7 +32,7 @@ def schedule_table(
 
 
 def cell(iteration: int, skipped: bool) -> str:
-    """Return one cell, for a task in a period. A short-cut task is `.` in all periods, as in the document."""
+    """Return the cell of a task in a period. A task with a shortcut is `.` in all periods, as in the document."""
     if skipped:
         return "."
     return "--" if iteration < 0 else f"i{iteration}"
@@ -44,7 +44,7 @@ def _line(row: list[str], widths: list[int], bar: str) -> str:
 
 
 def stream_names(streams: Mapping[str, Any], name_of: Callable[[Any], str | None]) -> dict[str, str]:
-    """Return task → name of its stream. Unnamed streams are numbered in order of declaration."""
+    """Return the stream's name of each task. Unnamed streams are numbered in order of declaration."""
     unnamed: list[Any] = []
     names = {}
     for name, stream in streams.items():
@@ -58,9 +58,9 @@ def stream_names(streams: Mapping[str, Any], name_of: Callable[[Any], str | None
 def stage_analysis(checked: CheckedPlan) -> str:
     """Return, as text, stages in topological order, and the longest descending subsequence (LDS) of stages.
 
-    The document defines neither LDS nor its sequence. Here the sequence is the stages in submission order with the
-    oldest iteration first, so the LDS has one stage for each iteration that a period really works on. If the LDS is
-    shorter than the depth, some stage has no task and the pipeline is deeper than necessary.
+    The document defines neither LDS nor its sequence. Here, the sequence is the stages in submission order with the
+    oldest iteration first. So the LDS has one stage for each iteration on which a period works. If the LDS is shorter
+    than the depth, some stage has no task, and the pipeline is deeper than necessary.
     """
     order = serial_order(checked)
     declared = {name: i for i, name in enumerate(checked.schedule)}

@@ -1,7 +1,7 @@
 """Timeline of a real or simulated run: one span per task and iteration, with the stalls of its stream before it.
 
 Times are integer nanoseconds since the run's start. The simulator and the recorder of real runs both produce these
-classes, and all functions that read a timeline (predict, gantt) accept both.
+classes, so all functions that read a timeline (predict, gantt) accept both.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 RETIRE = "retire"
-"""progress() had not yet retired the iteration that this one replaces: the in-flight limit (back-pressure)."""
+"""The host waited until progress() retired the iteration that this one replaces (in-flight limit, back-pressure)."""
 HOST = "host"
 """The thread of the task's group was submitting another task."""
 SIGNAL = "signal"
@@ -37,12 +37,12 @@ class Stall:
 
     @property
     def short(self) -> str:
-        """Return e.g. `event: Backward i3`, `retire: i2`, `host`."""
+        """Return a short text, such as `event: Backward i3`, `retire: i2`, `host`."""
         on = self.task if self.iteration is None else f"{self.task} i{self.iteration}".strip()
         return f"{self.kind}: {on}" if on else self.kind
 
     def __str__(self) -> str:
-        """Return e.g. `event: Backward i3, 1200 ns`."""
+        """Return the text with the duration, such as `event: Backward i3, 1200 ns`."""
         return f"{self.short}, {self.ns} ns"
 
 
@@ -71,7 +71,7 @@ class Span:
 
     @property
     def cause(self) -> Stall | None:
-        """Return the longest stall (the later of two equal ones), or None if the stream was not idle."""
+        """Return the longest stall, among equal stalls the latest, or None if the stream was not idle."""
         return max(reversed(self.stalls), key=lambda stall: stall.ns, default=None)
 
 
@@ -86,7 +86,7 @@ class Timeline:
 
     @property
     def streams(self) -> list[str]:
-        """Return the names of the streams, by first use."""
+        """Return the names of the streams, in order of first use."""
         return list(dict.fromkeys(span.stream for span in self.spans))
 
     @property
@@ -95,11 +95,11 @@ class Timeline:
         return max((span.end_ns for span in self.spans), default=0)
 
     def of(self, task: str) -> list[Span]:
-        """Return the spans of one task, by iteration."""
+        """Return the spans of one task, in order of iteration."""
         return sorted((span for span in self.spans if span.task == task), key=lambda span: span.iteration)
 
     def completions(self) -> list[int]:
-        """Return the end of every iteration's last task, by iteration."""
+        """Return the end of every iteration's last task, in order of iteration."""
         ends: dict[int, int] = {}
         for span in self.spans:
             ends[span.iteration] = max(ends.get(span.iteration, 0), span.end_ns)

@@ -14,7 +14,7 @@ class CheckedPlan:
     """A legal plan with every reference resolved to a name. `schedule` keeps the order of declaration."""
 
     schedule: dict[str, TaskSchedule]
-    tasks: dict[str, PipelineTask]  # without the names for which the plan has no PipelineTask
+    tasks: dict[str, PipelineTask]  # only names for which the plan has a PipelineTask
     intra: dict[str, tuple[str, ...]]  # task -> tasks of the same iteration that it depends on
     inter: dict[str, tuple[str, ...]]  # task -> tasks of the previous iteration that it depends on
     depth: int  # max(stage) + 1

@@ -26,10 +26,10 @@ def stage_problems(checked: CheckedPlan) -> list[Problem]:
 
 
 def _corollary_1(checked: CheckedPlan) -> list[Problem]:
-    """Return violations of corollary 1: a dependency within an iteration must not be in a later stage than its dependent task.
+    """Return violations of corollary 1: within an iteration, a dependency must not be in a later stage than its task.
 
     The document's own P/Q/R examples of ready-first break this rule (R of stage 0 depends on Q of stage 1), so they are
-    rejected. With (R, Q) in inter_iter_deps they are legal.
+    rejected. With (R, Q) in inter_iter_deps, they are legal.
     """
     problems = []
     for task, deps in checked.intra.items():
@@ -47,7 +47,7 @@ def _corollary_1(checked: CheckedPlan) -> list[Problem]:
 
 
 def _corollary_3(checked: CheckedPlan) -> list[Problem]:
-    """Return violations of corollary 3: a dependency on the previous iteration may be at most one stage after its dependent task."""
+    """Return violations of corollary 3: a dependency on the previous iteration is at most one stage after its task."""
     problems = []
     for task, deps in checked.inter.items():
         for dep in deps:

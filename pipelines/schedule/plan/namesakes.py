@@ -1,9 +1,9 @@
 """Detection of tasks that a dict silently dropped because another task had the same name.
 
-A dict literal with two keys of one name keeps the first key and the second value, without an error. So a plan never sees
-the second task. A list of pairs would keep both, but `schedule` is documented as a dict. The only evidence is the
-comparison that the dict makes when it is built. So this module reads the bytecode of the comparing code to see whether it
-builds a dict. Looking up a task, or putting it into a set, compares tasks as well but drops none.
+A dict literal with two tasks of the same name as keys keeps the first key and the second value, without an error. So a
+plan never contains the second task. A list of pairs would keep both, but `schedule` is documented as a dict. The only
+evidence is the comparison that the dict makes when it is built. So this module reads the bytecode of the comparing code
+to detect whether it builds a dict. Looking up a task, or adding it to a set, also compares tasks, but drops none.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ def builds_a_dict(caller: types.FrameType, key: object) -> bool:
 
 
 def _called(caller: types.FrameType) -> str | None:
-    """Return the name of the called function, or None: the last name or attribute loaded where the call expression begins."""
+    """Return the name of the called function, or None if it is unknown.
+
+    It is the last name or attribute that is loaded where the call expression begins.
+    """
     name, call = None, None
     instructions = list(dis.get_instructions(caller.f_code))
     for instruction in instructions:
@@ -59,7 +62,7 @@ def _called(caller: types.FrameType) -> str | None:
 def _in_a_set(key: object) -> bool:
     """Return whether a set contains `key` at the time of the comparison.
 
-    The union of sets uses the same bytecode as that of dicts. The resulting set contains the key when another task is compared
-    with it.
+    Unions of sets and of dicts use the same bytecode. In a union of sets, the resulting set already contains the key
+    when another task is compared with it.
     """
     return any(isinstance(holder, set | frozenset) for holder in gc.get_referrers(key))

@@ -46,8 +46,8 @@ class IterContext:
 class DeclaredIO:
     """A task's effect outside its context, declared so that a shortcut can replay it.
 
-    `capture` is called after the task ran and returns a snapshot, which is copied like a context value. `restore` gets
-    a fresh copy of the snapshot each time the task is replayed.
+    `capture` is called after the task has run, and returns a snapshot, which is copied like a context value. `restore`
+    gets a fresh copy of the snapshot each time the task is replayed.
     """
 
     capture: Callable[[], Any]
@@ -58,11 +58,12 @@ class DeclaredIO:
 class PipelineTask:
     """One unit of work: its name and its function, without time or place of execution.
 
-    Equal and hashed by `name`, which is also its tag in profiler traces. The other fields are optional and never change
-    a schedule. They let the validator find missing dependencies. `reads`, `writes`: the context attributes that the function
-    uses, all or none of them, without `batch`. On CUDA the memory of other attributes is not kept for the task's stream, and
-    tensors in `writes` count as allocated on it. `shared_reads`, `shared_writes`: the user's names for state that all iterations share ("weights", "gradients"), where
-    reading a stale value would be wrong.
+    Tasks are compared and hashed by `name`, which is also the tag in profiler traces. The other fields are optional and
+    never change a schedule. With them, the validator detects missing dependencies. `reads`, `writes`: the context
+    attributes that the function uses, all or none of them, without `batch`. On CUDA the memory of other attributes is
+    not kept for the task's stream, and tensors in `writes` count as allocated on that stream. `shared_reads`,
+    `shared_writes`: the user's names for state that all iterations share ("weights", "gradients"), where reading a
+    stale value would be wrong.
     """
 
     name: str
@@ -76,7 +77,7 @@ class PipelineTask:
     def __post_init__(self) -> None:
         for field_name in ("reads", "writes", "shared_reads", "shared_writes"):
             value = getattr(self, field_name)
-            if isinstance(value, str):  # its letters would count as names
+            if isinstance(value, str):  # iterating over a string would treat its letters as names
                 raise TypeError(
                     f"task {self.name!r}: {field_name}={value!r} is a text; write {field_name}=({value!r},), a tuple of names"
                 )
@@ -111,12 +112,12 @@ class PipelinePlan:
     """A complete schedule: the keys of `schedule` are the tasks.
 
     Dependencies are (task, depends_on): on the same iteration in `intra_iter_deps`, on the previous iteration in
-    `inter_iter_deps`. Tasks are referenced by object or by name. A key of `schedule` that is only a name must appear as an
-    object elsewhere in the plan before an engine can run it (a simulator needs no functions).
+    `inter_iter_deps`. Tasks are referenced by object or by name. If a key of `schedule` is only a name, the task must
+    appear as an object elsewhere in the plan before an engine can run it (a simulator needs no functions).
 
-    `pipeline_depth` is always max(stage) + 1, and is inferred if it is None. A number that disagrees with the stages is an
-    error, even 2. The document's signature has the default 2, and its own depth-3 example omits the argument.
-    With that default, an explicit 2 could not be distinguished from an omitted one.
+    `pipeline_depth` is always max(stage) + 1, and is inferred if it is None. A number that disagrees with the stages is
+    an error, even 2. The document's signature has the default 2, and its own depth-3 example omits the argument. With
+    that default, an explicit 2 could not be distinguished from an omitted argument.
     """
 
     schedule: dict[TaskRef, TaskSchedule]
@@ -140,7 +141,7 @@ def by_name(values: Mapping[Any, T]) -> dict[str, T]:
 
 
 def by_known_name(option: str, values: Mapping[Any, T], tasks: Collection[str]) -> dict[str, T]:
-    """Return an option's values by task name. Raise ValueError if a key is none of the tasks."""
+    """Return an option's values by task name. Raise ValueError if a key is not one of the tasks."""
     named = by_name(values)
     for name in named:
         if name not in tasks:
@@ -149,7 +150,7 @@ def by_known_name(option: str, values: Mapping[Any, T], tasks: Collection[str]) 
 
 
 def no_task(name: str, tasks: Collection[str]) -> str:
-    """Return the sentence that none of the tasks has this name, with the most similar name or all names."""
+    """Return the message that no task has this name, with the most similar name or all names."""
     close = difflib.get_close_matches(str(name), tasks, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"the tasks are {', '.join(tasks)}"
     return f"no task is named {name!r}; {hint}"

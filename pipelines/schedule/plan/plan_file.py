@@ -11,7 +11,8 @@
     intra_iter_deps = ["CopyBatch"]       # of the same iteration; default none
     inter_iter_deps = ["OptimizerStep"]   # of the iteration before; default none
 
-A file must be legal for the clocked engine, and is then legal for the other engines, too. This module needs no torch.
+A file must be legal for the clocked engine, and is then legal for the other engines, too. This module does not need
+torch.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _DEPS = ("intra_iter_deps", "inter_iter_deps")
 
 @dataclass(frozen=True)
 class TaskEntry:
-    """One [[task]] table of a file."""
+    """A [[task]] table of a plan file."""
 
     name: str
     stage: int = 0
@@ -65,7 +66,7 @@ _KINDS: dict[str, tuple[type, str]] = {
 
 @dataclass(frozen=True)
 class PlanFile:
-    """A legal plan. `name` is the file name without its extension."""
+    """A legal plan from a file. `name` is the file name without its extension."""
 
     name: str
     workload: str
@@ -85,7 +86,7 @@ class PlanFile:
 
     @cached_property
     def checked(self) -> CheckedPlan:
-        """Return the plan as validated for the clocked engine."""
+        """Return the plan, validated for the clocked engine."""
         return validate_plan(self.plan())
 
     @property
@@ -107,8 +108,8 @@ def plan_names() -> list[str]:
 def load_plan(plan: str | Path) -> PlanFile:
     """Return a plan by its name, or by the path of its file (which ends in .toml).
 
-    Raise PlanError if the plan has faults, each with `file:line: fault and remedy`, and LookupError if the name or the file
-    does not exist.
+    Raise PlanError if the plan has faults, each with `file:line: fault and remedy`, and LookupError if the name or the
+    file does not exist.
     """
     if str(plan).endswith(".toml"):
         path = Path(plan)
@@ -128,7 +129,7 @@ def load_plan(plan: str | Path) -> PlanFile:
 
 
 class _Reader:
-    """Reader of one file that collects every fault with its lines."""
+    """Reader of a plan file that collects all faults with their lines."""
 
     def __init__(self, path: Path, text: str) -> None:
         self.path, self.text = path, text

@@ -1,6 +1,6 @@
-"""Warnings about legal plans that probably contain a mistake: a forgotten dependency.
+"""Warnings about legal plans that probably miss a dependency.
 
-Tasks without declared reads and writes get a warning only if their names decide the order.
+Tasks without declared reads and writes get a warning only if their names decide their order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ after it, because both tasks share a stream."""
 
 
 def suspicious(checked: CheckedPlan, clocked: bool, before: Before) -> list[str]:
-    """Return warnings about legal but probably mistaken parts of the plan."""
+    """Return warnings about legal parts of the plan that are probably mistakes."""
     ancestors_by_task = ancestors(checked.intra)
     warnings = []
     names = checked.names
@@ -60,7 +60,7 @@ def _conflict(
 
 
 def _race(checked: CheckedPlan, a: str, b: str) -> list[str]:
-    """Return a warning if the two tasks use the same state. The caller has found no order between them within an iteration."""
+    """Return a warning if the two tasks use the same state. Call it only for tasks without an order in an iteration."""
     shared_names = _overlap(checked, a, b)
     if not shared_names:
         return []
@@ -75,9 +75,9 @@ def _race(checked: CheckedPlan, a: str, b: str) -> list[str]:
 
 
 def _order_without_reason(checked: CheckedPlan, a: str, b: str) -> list[str]:
-    """Return a warning about two tasks of one stage and stream whose order only their names decide.
+    """Return a warning about two tasks of one stage and stream if only their names decide their order.
 
-    Tasks on two streams are meant to overlap.
+    Tasks on two streams need no warning, because they are meant to overlap.
     """
     declared = [
         bool(t.reads or t.writes or t.shared_reads or t.shared_writes) for n in (a, b) if (t := checked.tasks.get(n))
@@ -93,14 +93,14 @@ def _order_without_reason(checked: CheckedPlan, a: str, b: str) -> list[str]:
 def unordered_state(checked: CheckedPlan, before: Before) -> list[str]:
     """Return a warning for each missing dependency without which declared state is not used as in a serial run.
 
-    On one stream the engine may keep an order without a dependency (`before`): by the clock OptimizerStep(i-1) is
-    before ZeroGrad(i) although no dependency declares it. Otherwise X(i) is before Y(i+1) in two cases. First, if Y depends
-    on X, because X(i) is before X(i+1): a task becomes ready iteration after iteration, and has one thread and one stream.
-    Second, if some (A, B) of inter_iter_deps has X before B and A before Y.
+    On one stream, the engine may keep an order without a dependency (`before`). For example, the clock puts
+    OptimizerStep(i-1) before ZeroGrad(i), although no dependency declares it. Otherwise, X(i) is before Y(i+1) in two
+    cases. First, if Y depends on X, because X(i) is before X(i+1): a task becomes ready iteration after iteration, and
+    has one thread and one stream. Second, if some (A, B) of inter_iter_deps has X before B and A before Y.
 
     Only `shared_reads` and `shared_writes` count, because only the user knows whether a stale value would be wrong. If
-    dependencies imply one another, only the strongest is reported. Two tasks without an order within an iteration are a race
-    (see `_race`).
+    dependencies imply one another, only the strongest is reported. Two tasks without an order within an iteration are a
+    race (see `_race`).
     """
     names = checked.names
     first = {

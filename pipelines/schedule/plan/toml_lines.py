@@ -1,7 +1,8 @@
 """Line numbers of items in a TOML file, because tomllib discards positions.
 
-Handles files in the usual hand-written form: `[[name]]` headers and keys at the start of a line. Methods return None if they
-do not find the line (inline tables, quoted keys). A message then names only the file. Lines count from 1.
+The module handles files in the usual hand-written form, with `[[name]]` headers and keys at the start of a line.
+Methods return None if they do not find the line (inline tables, quoted keys). A message then names only the file. Lines
+count from 1.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class TomlLines:
         return self._headers[place] + 1 if place < len(self._headers) else None
 
     def key(self, place: int, key: str) -> int | None:
-        """Return the line of a table's key, or of the table's header if the key is not found."""
+        """Return the line of a table's key, or of the table's header if the key has no line."""
         return self._find(key, self._body(place)) or self.table(place)
 
     def entry(self, place: int, key: str, value: str) -> int | None:

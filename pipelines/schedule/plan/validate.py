@@ -1,9 +1,9 @@
-"""Validation of plans: every plan that could hang is rejected here, before it runs.
+"""Validation of plans, which rejects every plan that could hang before it runs.
 
 A validated plan cannot hang. A clocked engine submits period by period, and within a period in an order in which
 every dependency of that period comes first (order.py). Each thread takes its work first-in-first-out, and each stream
-gets its tasks in this order. Corollaries 1 and 3 state exactly that no dependency is in a later period. So the oldest
-unfinished work never waits for other unfinished work. Without stages (data flow), work is submitted when its
+gets its tasks in this order. Corollaries 1 and 3 are equivalent to the rule that no dependency is in a later period. So
+the oldest unfinished work never waits for other unfinished work. Without stages (data flow), work is submitted when its
 dependencies are done, which only a cycle can prevent.
 """
 
@@ -34,9 +34,9 @@ def validate_plan(
     """Resolve and check a plan. Raise PlanError (a ValueError) if it has faults, with every fault and its remedy.
 
     `clocked`: whether stages count (SWPipeline). A data-flow engine ignores stages and corollaries 1 and 3.
-    `needs_functions`: every task must have a callable. `max_depth` and `order` are DataFlowPipeline's. With a `max_depth`
-    of 1 no iteration overtakes another, so there are no warnings that assume overtaking. By default the plan is checked as
-    if only its dependencies gave an order.
+    `needs_functions`: every task must have a callable. `max_depth` and `order` are DataFlowPipeline's options. With a
+    `max_depth` of 1, no iteration overtakes another, so there are no warnings that assume overtaking. By default, the
+    plan is checked as if only its dependencies determined an order.
     """
     problems: list[str] = []
     checked = _resolve(plan, problems)
@@ -63,7 +63,7 @@ def validate_plan(
 
 
 def _first_on_stream(checked: CheckedPlan, clocked: bool, max_depth: int | None, order: str) -> Before:
-    """Return a `suspicious.Before`: whether the engine orders two tasks of one stream without a dependency."""
+    """Return the function that returns whether the engine orders two tasks of one stream without a dependency."""
     if not clocked and order == "dependencies":
         return lambda earlier, later, iterations: False
     stages = lane_order(checked, checked.depth if clocked or max_depth is None else max_depth)
@@ -173,14 +173,18 @@ def _check_functions(checked: CheckedPlan) -> list[str]:
 
 
 def _check_cycles(checked: CheckedPlan) -> list[Problem]:
-    """Return the fault of a cycle within an iteration. Inter-iteration dependencies form no cycle, because each points one iteration back."""
+    """Return the fault of a cycle within an iteration.
+
+    Inter-iteration dependencies cannot form a cycle, because each points one iteration back.
+    """
     try:
         TopologicalSorter(checked.intra).prepare()
         return []
     except CycleError as error:
-        cycle = error.args[1][::-1]  # each depends on the next
+        cycle = error.args[1][::-1]  # each task depends on the next one
     path = " -> ".join(repr(n) for n in cycle)
-    staged = [n for n in cycle[:-1] if isinstance(checked.schedule[n], TaskSchedule)]  # others are another fault
+    # Tasks with other settings are reported as a separate fault.
+    staged = [n for n in cycle[:-1] if isinstance(checked.schedule[n], TaskSchedule)]
     stages = ", ".join(f"{n!r} stage {checked.stage(n)}" for n in staged)
     message = (
         f"intra_iter_deps have a cycle: {path} (each waits for the next; {stages}). None of them could ever start: "
@@ -190,7 +194,7 @@ def _check_cycles(checked: CheckedPlan) -> list[Problem]:
 
 
 def _check_depth(plan: PipelinePlan, checked: CheckedPlan) -> list[str]:
-    if plan.pipeline_depth in (None, checked.depth):  # None: inferred
+    if plan.pipeline_depth in (None, checked.depth):  # None means inferred
         return []
     return [
         f"pipeline_depth={plan.pipeline_depth!r}, but the stages give max(stage) + 1 = {checked.depth}: "

@@ -1,4 +1,4 @@
-"""Enumeration of all legal assignments of tasks to stages and streams, each once."""
+"""Enumeration of all legal assignments of tasks to stages and streams, without duplicates."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Space:
-    """The space of legal assignments. Names are in a topological order of `intra`. The tuples of `Assignment` use that order."""
+    """The space of legal assignments.
+
+    `names` are in a topological order of `intra`. The tuples of `Assignment` have the same order.
+    """
 
     names: Sequence[str]
     intra: Deps
     inter: Deps
     units: Sequence[int]
-    """Unit of each task, numbered from 0 by first use. Tasks of one unit are always on one stream."""
+    """Unit of each task, numbered from 0 in order of first use. Tasks of one unit are always on one stream."""
     max_depth: int
     max_streams: int
 
@@ -35,7 +38,7 @@ class Space:
                 yield Assignment(stages, choice)
 
     def stage_choices(self) -> Iterator[tuple[int, ...]]:
-        """Yield stage vectors that satisfy corollaries 1 and 3 and leave no stage empty."""
+        """Yield the tuples of stages that satisfy corollaries 1 and 3 and leave no stage empty."""
         for stages in self._stages(()):
             if set(stages) == set(range(max(stages) + 1)):
                 yield stages
@@ -70,7 +73,7 @@ class Space:
             yield from self._stages((*chosen, stage))
 
     def _range(self, task: str, stage_by_task: Mapping[str, int]) -> tuple[int, int]:
-        """Return the lowest and highest legal stage of a task. `stage_by_task`: stages of the tasks before it."""
+        """Return the lowest and highest legal stage of a task. `stage_by_task`: stages of the earlier tasks."""
         low = max([0, *(stage_by_task[dep] for dep in self.intra[task])])
         low = max([low, *(stage_by_task[dep] - 1 for dep in self.inter[task] if dep in stage_by_task)])
         users = [stage_by_task[user] + 1 for user in stage_by_task if task in self.inter[user]]

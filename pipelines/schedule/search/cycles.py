@@ -1,6 +1,6 @@
-"""The ideal period: the work on the busiest stream, or the longest cycle of dependencies if that takes longer.
+"""The ideal period: the work on the busiest stream, or the longest cycle of dependencies if the cycle takes longer.
 
-A cycle is a lower bound that no number of streams or iterations in flight lowers.
+A cycle is a lower bound of the period, independent of the number of streams and of iterations in flight.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Edge = tuple[str, str, int]
 
 
 def ideal_period(plan: CheckedPlan, durations_ns: Mapping[str, int]) -> tuple[Fraction, str]:
-    """Return the ideal period, ns, and what sets it: a stream, or for example `cycle Forward -> Backward`."""
+    """Return the ideal period, ns, and the stream or cycle that determines it, such as `cycle Forward -> Backward`."""
     loads: Counter[str] = Counter()
     for task, stream in stream_labels(plan).items():
         loads[stream] += durations_ns[task]
@@ -29,11 +29,11 @@ def ideal_period(plan: CheckedPlan, durations_ns: Mapping[str, int]) -> tuple[Fr
 def longest_cycle(plan: CheckedPlan, durations_ns: Mapping[str, int]) -> tuple[Fraction, str]:
     """Return the largest duration of a cycle of dependencies per iteration that it spans, ns, and the cycle's tasks.
 
-    The tasks are text, for example `EmbLookup -> Forward -> Backward`, where EmbLookup depends on the previous iteration's
-    Backward. Return (0, "") if no cycle takes time.
+    The tasks are text, for example `EmbLookup -> Forward -> Backward`, where EmbLookup depends on the previous
+    iteration's Backward. Return (0, "") if no cycle takes time.
 
-    Each round finds a cycle that is longer, per iteration, than the longest so far. This ends, because there are finitely
-    many cycles.
+    Each round finds a cycle that is longer, per iteration, than the longest so far. The search ends, because the number
+    of cycles is finite.
     """
     edges = [(dep, task, 0) for task, deps in plan.intra.items() for dep in deps]
     edges += [(dep, task, 1) for task, deps in plan.inter.items() for dep in deps]
@@ -50,8 +50,8 @@ def _longer(
 ) -> list[Edge]:
     """Return the edges of a cycle that takes more than `per_iteration` ns per iteration, or [] if there is none.
 
-    The search is Bellman and Ford's for a positive cycle: an edge weighs its task's duration less `per_iteration` for each
-    iteration that it spans, multiplied by the denominator so that all weights are integers.
+    The Bellman-Ford algorithm searches for a positive cycle. An edge's weight is its task's duration minus
+    `per_iteration` for each iteration that it spans, multiplied by the denominator so that all weights are integers.
     """
     weights = [durations_ns[e[1]] * per_iteration.denominator - e[2] * per_iteration.numerator for e in edges]
     distance = dict.fromkeys(names, 0)
@@ -67,7 +67,7 @@ def _longer(
                 changed = task
         if not changed:
             return []
-    for _ in names:  # now certainly on the cycle
+    for _ in names:  # after this many steps back, `changed` is on the cycle
         changed = entered[changed][0]
     cycle = [entered[changed]]
     while cycle[-1][0] != changed:

@@ -12,8 +12,9 @@ from pipelines.schedule.plan.plan import by_name
 def peak_in_flight(timeline: Timeline, memory: Mapping[Any, float] | None = None) -> float:
     """Return the peak memory in flight, in the unit of `memory`.
 
-    `memory`: task or name → size of its result. Missing tasks count as zero. The peak is an upper bound if tasks free results
-    early. If `memory` is None, return the peak number of iterations that have started and are not retired.
+    `memory`: size of each task's result, by task or name. Missing tasks count as zero. If tasks free results early, the
+    peak is an upper bound. If `memory` is None, return the peak number of iterations that have started and are not
+    retired.
     """
     changes: list[tuple[int, int, float]] = []
     sizes = {"": 1.0} if memory is None else by_name(memory)
@@ -22,7 +23,7 @@ def peak_in_flight(timeline: Timeline, memory: Mapping[Any, float] | None = None
     ends = [max(pair) for pair in zip(finished_ns, timeline.retired_ns or finished_ns, strict=True)]
     for task, iteration, start in _taken(timeline, memory is None):
         size = sizes.get(task, 0.0)
-        # At equal times frees count first, because an iteration is retired before the work that replaces it starts.
+        # At equal times, frees come first, because an iteration is retired before the work that replaces it starts.
         changes += [(start, 1, size), (ends[iteration], 0, -size)]
     in_flight = peak = 0.0
     for _, _, change in sorted(changes):
@@ -32,7 +33,10 @@ def peak_in_flight(timeline: Timeline, memory: Mapping[Any, float] | None = None
 
 
 def _taken(timeline: Timeline, per_iteration: bool) -> list[tuple[str, int, int]]:
-    """Return (task, iteration, start in ns) of each span or, if `per_iteration`, ("", iteration, first start) of each iteration."""
+    """Return (task, iteration, start in ns) of each span.
+
+    If `per_iteration`, return ("", iteration, first start) of each iteration instead.
+    """
     if not per_iteration:
         return [(span.task, span.iteration, span.start_ns) for span in timeline.spans]
     first: dict[int, int] = {}

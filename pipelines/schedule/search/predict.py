@@ -29,17 +29,18 @@ class Prediction:
 
     engine: str
     period_ns: float
-    """T_actual: time from one iteration's end to the next's."""
+    """T_actual: time from the end of one iteration to the end of the next."""
     ideal_ns: float
     """T_ideal = max(T_load, T_comp, T_save): the work on the plan's busiest stream, or the longest cycle of
-    dependencies if that takes longer. It is a lower bound of the period.
+    dependencies if the cycle takes longer. It is a lower bound of the period.
     """
     bottleneck: str
-    """What binds: the busiest stream or, for example, `cycle Forward -> Backward`, which sets the ideal. `host (default)`, with the
-    thread group, if the host needs longer than the ideal to submit an iteration.
+    """The busiest stream or the cycle that determines the ideal, such as `cycle Forward -> Backward`.
+
+    It is `host (GROUP)`, with the thread group, if the host needs longer than the ideal to submit an iteration.
     """
     busy_ns: dict[str, float]
-    """Work by the stream that ran it (a serial run has one stream)."""
+    """Work of each stream (a serial run has one stream)."""
     bubbles: dict[str, dict[str, float]]
     """Idle time of each stream, by kind of stall (`timeline.KINDS`)."""
     fill_ns: int
@@ -78,10 +79,10 @@ def predict(
 ) -> Prediction:
     """Simulate the plan and return its steady state. `simulation`: engine, max_depth, order … as for `simulate`.
 
-    With fixed durations the period is exact if the run settles into a cycle of at most 24 iterations. Otherwise
-    (distributions) the period is the mean over the middle of the run, as are busy times and bubbles. Raise ValueError if
-    there are fewer than 8 iterations, which have no middle, and the exceptions of `simulate`. Give a PlanWarning if the host
-    is the bottleneck.
+    With fixed durations, the period is exact if the run settles into a cycle of at most 24 iterations. Otherwise, such
+    as with distributions, the period, busy times and bubbles are means over the middle of the run. Raise ValueError if
+    there are fewer than 8 iterations, which have no middle, and the exceptions of `simulate`. Warn with PlanWarning if
+    the host is the bottleneck.
     """
     if iterations < 8:
         raise ValueError(f"iterations={iterations}: a steady state needs at least 8")
@@ -100,8 +101,9 @@ def prediction_of(
 ) -> Prediction:
     """Return the steady state of an existing timeline, simulated or recorded, of at least 8 iterations.
 
-    `plan`: its streams and dependencies set the ideal. If it is None, the streams of the timeline count. A serial run has
-    a single stream, so it would be its own ideal. `submit_ns`: task -> host time of its submission. Raise ValueError if there are fewer than 8 iterations.
+    The streams and dependencies of `plan` determine the ideal. If `plan` is None, the streams of the timeline determine
+    it. A serial run has a single stream, so it would be its own ideal. `submit_ns`: task → host time of its submission.
+    Raise ValueError if there are fewer than 8 iterations.
     """
     ends = timeline.completions()
     if len(ends) < 8:
@@ -127,7 +129,7 @@ def prediction_of(
     if host_ns > ideal_ns / span:
         bottleneck = f"host ({group})"
     period_ns = (ends[past] - ends[first]) / span
-    if are_fixed:  # without a repeat the middle of the run may include its start, which no steady state keeps up
+    if are_fixed:  # without a repeat, the middle may include the start of the run, which is faster than a steady state
         period_ns = max(period_ns, float(ideal_ns / span))
     return Prediction(
         engine=timeline.engine,
@@ -142,7 +144,10 @@ def prediction_of(
 
 
 def _always_the_same(timeline: Timeline) -> bool:
-    """Return whether every task takes the same time in every iteration. Otherwise a repeat of periods may be a coincidence."""
+    """Return whether every task takes the same time in every iteration.
+
+    Otherwise, a repeat of periods may be a coincidence.
+    """
     first: dict[str, int] = {}
     return all(first.setdefault(span.task, span.duration_ns) == span.duration_ns for span in timeline.spans)
 
@@ -150,12 +155,12 @@ def _always_the_same(timeline: Timeline) -> bool:
 def steady(ends: Sequence[int], *, repeats: bool = True) -> tuple[int, int]:
     """Return the iterations (first, past) between whose ends to measure.
 
-    That is the last complete repeat if `repeats` and there is one, otherwise the middle of the run. The last quarter is
-    excluded, because without new iterations the last ones find the streams emptier.
+    With `repeats`, they span the last complete repeat if there is one, otherwise the middle of the run. The last
+    quarter is excluded, because the streams have less work when no new iterations start.
 
-    A short repeat inside a longer cycle is not accepted: iterations that end in bursts have several equal steps in a row.
-    So a repeat must hold for as many steps as the longest cycle has in addition to its own length, or for two thirds of a
-    short run.
+    A short repeat inside a longer cycle is not accepted, because iterations that end in bursts have several equal steps
+    in a row. So a repeat must continue for as many steps as the longest cycle has, in addition to its own length, or
+    for two thirds of a short run.
     """
     past = len(ends) * 3 // 4
     steps = [b - a for a, b in pairwise(ends[: past + 1])]

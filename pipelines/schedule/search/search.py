@@ -31,7 +31,7 @@ _ENUMERATED = 20_000
 _SIMULATED = 600
 _PATIENCE = 25
 _POLISHED = 100
-"""Number of further plans examined for less memory and fewer streams once the period cannot get shorter."""
+"""Number of further plans to simulate for less memory and fewer streams once the period cannot get shorter."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Candidate:
 
     @property
     def rank(self) -> tuple:
-        """Return the sort key, smaller is better: period, memory, depth, streams, then stages and streams by name."""
+        """Return the sort key (smaller is better): period, memory, depth, streams, then stages and streams by name."""
         settings = {name_of(ref): (s.stage, s.stream) for ref, s in self.plan.schedule.items()}
         streams = {stream for _, stream in settings.values()}
         depth = max(stage for stage, _ in settings.values()) + 1
@@ -59,12 +59,12 @@ class SearchResult:
     candidates: list[Candidate]
     """The best candidates, best first. Empty if no plan fits into the memory."""
     exhaustive: bool
-    """Whether every legal assignment was considered, so that none is better than the first. False after a local search."""
+    """Whether every legal assignment was considered, so the first candidate is the best. False after local search."""
     simulated: int
     """Number of simulated plans. The others were excluded by a bound on their period, or not reached."""
     least_period_ns: float = 0.0
-    """Lower bound: no legal assignment has a shorter period, with any memory. A first candidate that reaches the bound has
-    an optimal period, whether or not the search was exhaustive.
+    """Lower bound of the period of all legal assignments, with any memory. If the first candidate reaches the bound,
+    its period is optimal, whether or not the search was exhaustive.
     """
 
     @property
@@ -93,17 +93,18 @@ def search(
 ) -> SearchResult:
     """Return the `keep` best assignments of stages and streams for SWPipeline.
 
-    `deps` and `inter_deps`: (task, depends_on), as in a plan. `durations`: fixed, ns. `memory_limit`: maximum in flight,
-    in iterations, or in the units of `memory` (task → size of its result); on CUDA it holds only if the loop waits for
-    a result of each step. `resources`: task → its hardware. Tasks of one resource stay on one stream. Without `resources`,
-    streams are assumed to be independent hardware, so tasks that share a GPU's compute units get separate streams that
-    gain nothing in reality. `order`, `submit_ns`, `retire`: as for `simulate`.
+    `deps` and `inter_deps`: (task, depends_on), as in a plan. `durations`: fixed, ns. `memory_limit`: maximum in
+    flight, in iterations, or in the units of `memory` (size of each task's result). On CUDA, the limit applies only if
+    the loop waits for a result of each step. `resources`: the hardware of each task. Tasks of one resource stay on one
+    stream. Without `resources`, streams are assumed to be independent hardware. Tasks that share a GPU's compute units
+    then get separate streams, which save no time in reality. `order`, `submit_ns`, `retire`: as for `simulate`.
 
-    Up to 20000 assignments are all considered. If there are more, `exhaustive` is False, and a local search starts from
-    greedy plans (starts.py), the most promising first, so its result is never worse than theirs. Then it starts from points
-    near the best. It considers only plans whose lower bound allows them to be better, and simulates at most 600. Raise
-    PlanError if a dependency is wrong (a cycle, an unknown name), and ValueError if `keep`, `max_depth` or `max_streams` is below 1,
-    if an option names an unknown task, or if a duration is a distribution.
+    If there are at most 20000 assignments, all are considered. If there are more, `exhaustive` is False, and a local
+    search starts from greedy plans (starts.py), the most promising first, so its result is at least as good as these.
+    Then it starts from points near the best. It considers only plans whose lower bound allows them to be better, and
+    simulates at most 600. Raise PlanError if a dependency is wrong (a cycle, an unknown name), and ValueError if
+    `keep`, `max_depth` or `max_streams` is below 1, if an option names an unknown task, or if a duration is a
+    distribution.
     """
     if keep < 1:
         raise ValueError(f"keep={keep}: at least 1")
@@ -142,7 +143,7 @@ def _space(checked: CheckedPlan, resources: Mapping[Any, str] | None, max_depth:
 
 
 class _Judge:
-    """Simulator of assignments that simulates each only once."""
+    """Simulator of assignments with a cache of results, and local search over assignments."""
 
     def __init__(
         self,
@@ -169,7 +170,7 @@ class _Judge:
         return [candidate for candidate in self.seen.values() if self.fits(candidate)]
 
     def all_of(self, choices: Iterable[Assignment], keep: int) -> None:
-        """Simulate in order of rising lower bound, until the bound exceeds the longest of the `keep` shortest periods."""
+        """Simulate by increasing lower bound, until the bound exceeds the longest of the `keep` best periods."""
         periods: list[float] = []
         for bound, choice in sorted(((self.bound(c), c) for c in choices), key=lambda pair: pair[0]):
             if len(periods) >= keep and bound > periods[keep - 1]:
@@ -181,7 +182,8 @@ class _Judge:
     def climb(self, starts: Iterable[Assignment]) -> None:
         """Simulate all starts that can be the best. Then climb from each, the best first, to better neighbors.
 
-        Stop when a local optimum has the shortest possible period. Otherwise, continue from random points near the best.
+        Stop when a local optimum has the shortest possible period. Otherwise, continue from random points near the
+        best.
         """
         tried, shortest = [], inf
         for bound, start in sorted(((self.bound(start), start) for start in starts), key=lambda pair: pair[0]):
@@ -192,7 +194,7 @@ class _Judge:
             if self.fits(candidate):
                 shortest = min(shortest, candidate.prediction.period_ns)
         for start in sorted(tried, key=self._key):
-            if self._climb(start) and self.most < _SIMULATED:  # cannot get better
+            if self._climb(start) and self.most < _SIMULATED:  # the shortest possible period was found
                 return
         self._kick(random.Random(0))
 
@@ -206,7 +208,10 @@ class _Judge:
         return False
 
     def _kick(self, rng: random.Random) -> None:
-        """Take a few random steps away from the best and climb again, until _PATIENCE attempts in a row brought no better plan."""
+        """Take a few random steps away from the best plan and climb again.
+
+        Stop after _PATIENCE attempts in a row without a better plan.
+        """
         n_failed = 0
         while n_failed < _PATIENCE and len(self.seen) < self.most:
             best = choice = min(self.seen, key=self._key)
@@ -216,13 +221,13 @@ class _Judge:
             n_failed = 0 if min(self.seen, key=self._key) != best else n_failed + 1
 
     def _key(self, choice: Assignment) -> tuple:
-        """Return the sort key of an assignment, smaller is better. Ties may be broken arbitrarily."""
+        """Return the sort key of an assignment (smaller is better). Ties may be broken arbitrarily."""
         candidate = self.candidate(choice)
         rank = candidate.rank[:4]
         return (False, *rank) if self.fits(candidate) else (True, candidate.peak_memory, *rank)
 
     def _step(self, choice: Assignment) -> Assignment | None:
-        """Return the first better neighbor in order of lower bounds, or None if there is none or the limit is reached."""
+        """Return the first better neighbor in order of lower bounds, or None without one or if the limit is reached."""
         key = self._key(choice)
         period = None if key[0] else self.candidate(choice).prediction.period_ns
         bounded = [(self.bound(neighbor), neighbor) for neighbor in neighbours(self.space, choice)]
@@ -244,7 +249,7 @@ class _Judge:
             self.seen[choice] = candidate = Candidate(plan, prediction, peak_in_flight(timeline, self.memory))
             if (
                 self.fits(candidate) and prediction.period_ns <= self.least()
-            ):  # a better plan can only use less memory or fewer streams
+            ):  # the period is optimal, so a better plan can only use less memory or fewer streams
                 self.most = min(self.most, len(self.seen) + _POLISHED)
         return self.seen[choice]
 
@@ -259,11 +264,12 @@ class _Judge:
     def bound(self, choice: Assignment) -> float:
         """Return a lower bound of the period, ns.
 
-        The bound is the maximum of the busiest stream, of the longest cycle of dependencies, and, for each stage, of the work
-        that follows the wait for a free slot.
+        The bound is the maximum of the busiest stream, of the longest cycle of dependencies, and, for each stage, of
+        the work that follows the wait for a free slot.
 
-        A task of stage s of iteration i is submitted when iteration i + s - depth is retired, so a chain from the task to the
-        iteration's end takes at most depth - s periods. This does not apply if progress() does not wait for the device.
+        A task of stage s of iteration i is submitted when iteration i + s - depth is retired. So a chain from the task
+        to the iteration's end takes at most depth - s periods. This does not apply if progress() does not wait for the
+        device.
         """
         bounds: list[float] = [self.cycle_ns, *self._loads(choice.streams)]
         if self.simulation["retire"] == "finished":

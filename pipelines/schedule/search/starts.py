@@ -1,4 +1,4 @@
-"""Simple plans as starts of a search: work cut into stages by greedy rules, and streams with even shares of it."""
+"""Simple plans as starts of a search, with work cut into stages by greedy rules, and streams with even shares of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pipelines.schedule.search.assignments import Assignment, Space, numbered
 
 
 def starts(space: Space, durations: Mapping[str, int], rest: Mapping[str, int]) -> list[Assignment]:
-    """Return legal assignments, each once. `rest`: task → longest chain from it to the iteration's end, ns."""
+    """Return legal assignments without duplicates. `rest`: longest chain from each task to the iteration's end, ns."""
     assignments: dict[Assignment, None] = {}
     for depth in range(1, space.max_depth + 1):
         for cut in _cuts(space.names, durations, rest, depth):
@@ -21,10 +21,10 @@ def starts(space: Space, durations: Mapping[str, int], rest: Mapping[str, int]) 
 def _cuts(
     names: Sequence[str], durations: Mapping[str, int], chain_ns: Mapping[str, int], depth: int
 ) -> Iterator[list[int]]:
-    """Yield the stage of each task, not yet legal, by four rules.
+    """Yield the stage of each task by four rules. The stages may still be illegal.
 
-    The rules are: equal shares of the work, the best cut of the order, one task per stage at the end of the order, and the
-    latest stage that leaves enough periods for the chain to the iteration's end.
+    The rules are: equal shares of the work, the best cut of the order, one task per stage at the end of the order, and
+    the latest stage that leaves enough periods for the chain to the iteration's end.
     """
     total, longest = sum(durations.values()), max(chain_ns.values(), default=0)
     load_before = 0
@@ -40,7 +40,7 @@ def _cuts(
 
 
 def _best_cut(loads: Sequence[int], parts: int) -> list[int]:
-    """Return the part of each load for a cut, in order, into at most `parts` parts with the smallest possible maximum."""
+    """Return the part of each load after a cut, in order, into at most `parts` parts with a minimal maximum."""
     low, high = max(loads), sum(loads)
     while low < high:
         middle = (low + high) // 2
@@ -49,7 +49,7 @@ def _best_cut(loads: Sequence[int], parts: int) -> list[int]:
 
 
 def _filled(loads: Sequence[int], size: int) -> list[int]:
-    """Return the part of each load if each part takes as many loads as fit into `size`."""
+    """Return the part of each load if each part contains as many loads as fit into `size`."""
     part, part_load, parts = 0, 0, []
     for load in loads:
         if part_load and part_load + load > size:
@@ -60,7 +60,7 @@ def _filled(loads: Sequence[int], size: int) -> list[int]:
 
 
 def _legal(space: Space, cut: Sequence[int], depth: int) -> tuple[int, ...]:
-    """Return the stages with tasks moved later until corollaries 1 and 3 are satisfied, and renumbered without empty stages."""
+    """Return the stages after moving tasks later until corollaries 1 and 3 are satisfied. No stage is empty."""
     stages = dict(zip(space.names, cut, strict=True))
     changed = True
     while changed:
@@ -89,7 +89,7 @@ def _stream_choices(space: Space, stages: Sequence[int], durations: Mapping[str,
     max_streams = min(units, space.max_streams)
     for streams in sorted({max_streams, *(size for size in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32) if size < max_streams)}):
         load_by_stream, stream_by_unit = [0] * streams, [0] * units
-        for unit in sorted(range(units), key=lambda unit: -loads[unit]):  # longest first, to the least loaded
+        for unit in sorted(range(units), key=lambda unit: -loads[unit]):  # longest first, onto the least loaded stream
             stream_by_unit[unit] = min(range(streams), key=lambda stream: load_by_stream[stream])
             load_by_stream[stream_by_unit[unit]] += loads[unit]
         yield tuple(stream_by_unit[unit] for unit in space.units)

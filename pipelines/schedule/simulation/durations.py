@@ -28,7 +28,7 @@ class Jitter:
 
 @dataclass(frozen=True)
 class Spikes:
-    """Duration `spike_ns` with `probability`, otherwise `base_ns`: the occasional slow PCIe copy or all-to-all."""
+    """Duration `spike_ns` with `probability`, otherwise `base_ns`, such as an occasionally slow PCIe copy."""
 
     base_ns: int
     spike_ns: int
@@ -41,7 +41,7 @@ class Spikes:
 def drawn(tasks: Iterable[str], declared: Mapping[Any, Duration], iterations: int, seed: int) -> dict[str, list[int]]:
     """Return the durations of every task and iteration, ns.
 
-    Keys of `declared` are names or tasks. Raise ValueError if a task has no duration or a negative one.
+    Keys of `declared` are names or tasks. Raise ValueError if a task has no duration or a negative duration.
     """
     duration_by_task = by_name(declared)
     if missing := [task for task in tasks if task not in duration_by_task]:

@@ -1,12 +1,12 @@
-"""Simulation of a plan on a virtual clock: thousands of iterations in seconds, reproducibly, with a complete timeline.
+"""Simulation of a plan on a virtual clock: thousands of iterations in seconds, reproducible, with a complete timeline.
 
     from pipelines.schedule.simulation.simulated import simulate
     timeline = simulate(plan, {"copy": 1_000_000, "forward": Jitter(5_000_000, 300_000)}, iterations=1000)
 
 `simulate` follows the engines' rules (simulator.py, simulated_engines.py). It needs neither torch nor functions in the
-plan, it orders all threads by one clock, and it knows when progress() waits for the device.
-`SimulatedDevice` runs an engine's own code, with its threads and the tasks' functions, on virtual streams
-(simulated_device.py). It behaves like CUDA without a GPU, and shows that the engines and `simulate` agree.
+plan, orders all threads by one clock, and can model a progress() that waits for the device. `SimulatedDevice` runs an
+engine's code, with its threads and the tasks' functions, on virtual streams (simulated_device.py). It behaves like CUDA
+without a GPU, and shows that the engines and `simulate` agree.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ def simulate(
     retire: str = "finished",
     seed: int = 0,
 ) -> Timeline:
-    """Return the timeline of `iterations` iterations; all times in ns.
+    """Return the timeline of `iterations` iterations. All times are in ns.
 
-    `durations`: task or name → ns, or a distribution, drawn with `seed`. `submit_ns`: host time of one submission, for
-    all tasks or by task. `max_depth`: iterations in flight, for DataFlowPipeline only (default: the plan's depth).
-    `order`: the name of an order of the engine (None: its default), or for SWPipeline the task names in submission
-    order, unchecked.
+    `durations`: ns, or a distribution that is drawn with `seed`, by task or name. `submit_ns`: host time of one
+    submission, for all tasks or by task. `max_depth`: iterations in flight, for DataFlowPipeline only (default: the
+    plan's depth). `order`: the name of an order of the engine (None for its default), or for SWPipeline the task names
+    in submission order, unchecked.
 
     `retire`: when progress() returns an iteration. "finished": when it is finished (as on `cpu`, in the document's
     drawings, and on CUDA if the training loop reads its loss every step). "submitted": when it is submitted (as on CUDA
     otherwise, where the host runs ahead, and the in-flight limit bounds submissions, not memory on the device).
 
-    A PipelinePlan is validated as by its engine. A CheckedPlan is used unchanged, so that a simulation can show that
-    a forbidden plan hangs. Raise PlanError if the plan is illegal, ValueError if an argument is, and DeadlockError if the
-    caller's order or an unchecked plan hangs.
+    A PipelinePlan is validated for its engine. A CheckedPlan is used unchanged, so that a simulation can show that an
+    illegal plan hangs. Raise PlanError if the plan is illegal, ValueError if an argument is invalid, and DeadlockError
+    if the caller's order or an unchecked plan hangs.
     """
     _check_option("engine", engine, ENGINES)
     _check_option("retire", retire, RETIRE)

@@ -1,11 +1,11 @@
-"""`device="simulated"`: an engine's own code and threads on streams that only keep time.
+"""`device="simulated"`: an engine's code and threads on streams that only keep time.
 
-Functions run (immediately, in the submitting thread) but take no time. A task takes its declared duration on its stream.
-Everything is as on CUDA: launching returns immediately, an event marks a point of a stream, and joining an event holds the
+Functions run (immediately, in the submitting thread) but take no time. A task takes its declared duration on its
+stream. As on CUDA, launching returns immediately, an event marks a point of a stream, and joining an event blocks the
 caller's stream, not the caller. So progress() returns when an iteration is submitted. With one thread group and no host
-time, the timeline equals that of `simulate(…, retire="submitted")`. Each thread has its own time. So with several thread
-groups the timeline depends, as on CUDA, on which thread submits first, and with `submit_ns` a thread may be ahead of the
-request for its task.
+time, the timeline equals the timeline of `simulate(…, retire="submitted")`. Each thread has its own time. So with
+several thread groups, the timeline depends on which thread submits first, as on CUDA. With `submit_ns`, a thread may be
+ahead of the request for its task.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from pipelines.schedule.simulation.durations import Duration, draws
 from pipelines.schedule.simulation.simulator import Wait, stalls_between
 
 UNDECLARED_NS = 1_000
-"""Duration of every task on a device that was made without durations."""
+"""Duration of every task on a device without declared durations, ns."""
 
 
 @dataclass(eq=False)
 class SimulatedStream:
-    """A stream: the end of its work so far, its last (task, iteration), and the waits before its next work."""
+    """A stream with the end of its work so far, its last (task, iteration), and the waits before its next work."""
 
     name: str | None = None
     free_ns: int = 0
@@ -38,7 +38,7 @@ class SimulatedStream:
 
 @dataclass(eq=False)
 class SimulatedEvent:
-    """An event: its point on a stream (None if never recorded), the work before it, and the host time of the record."""
+    """An event with its point on a stream (None if never recorded), the work before it, and the record's host time."""
 
     at_ns: int | None = None
     after: tuple[str, int] = ("", 0)
@@ -61,7 +61,7 @@ class SimulatedDevice(Device):
         self._synchronized_ns = 0
 
     def timeline(self) -> Timeline:
-        """Return the timeline of all work so far, in the order of submission."""
+        """Return the timeline of all work so far, in order of submission."""
         with self._lock:
             return Timeline("simulated", tuple(self._spans))
 
@@ -112,7 +112,7 @@ class SimulatedDevice(Device):
         return self._now() / 1e9
 
     def _now(self) -> int:
-        """Return the calling thread's time, ns, never earlier than the last synchronize."""
+        """Return the calling thread's time, ns, at least the time of the last synchronize."""
         return max(getattr(self._thread, "now_ns", 0), self._synchronized_ns)
 
     def _place(self, stream: SimulatedStream, work: Work) -> None:

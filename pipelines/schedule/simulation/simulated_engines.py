@@ -17,7 +17,7 @@ _KEPT_WAITS = 16
 
 
 class ClockedSimulation(Simulation):
-    """SWPipeline: period p submits every task once, stage s for iteration p - s. `depth` periods are in flight."""
+    """SWPipeline. Period p submits every task once, stage s for iteration p - s. `depth` periods are in flight."""
 
     engine = "SWPipeline"
 
@@ -41,7 +41,7 @@ class ClockedSimulation(Simulation):
 
 
 class DataFlowSimulation(Simulation):
-    """DataFlowPipeline. The rules for which tasks fire, and when, are in firing.py, which the engine uses, too."""
+    """DataFlowPipeline. The rules for firing tasks are in firing.py, which the engine also uses."""
 
     engine = "DataFlowPipeline"
 
@@ -59,7 +59,10 @@ class DataFlowSimulation(Simulation):
         self._stop()
 
     def _advance(self, oldest: int, delays: Sequence[Wait]) -> None:
-        """Start new iterations up to the limit. After the last, let the clock's later periods pass without iterations."""
+        """Start new iterations up to the limit.
+
+        After the last one, let the clock run on, so that no lane waits for an iteration that never starts.
+        """
         while self._created < min(oldest + self._max_depth, self.work.iterations):
             self._created += 1
             self._put_all(self._firing.begin(self._created - 1), delays)

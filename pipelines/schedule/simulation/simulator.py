@@ -1,9 +1,9 @@
 """The engines' rules on a virtual host and virtual streams.
 
-Modeled: a caller that fills, retires and enqueues; one FIFO thread per thread
-group; phase 1 (the host waits until a dependency was submitted) and phase 2 (the stream waits for its event); FIFO
-streams; the order of globally ordered tasks; the in-flight limit. Not modeled: streams that slow each other down
-because they share hardware. A task takes its declared duration on any stream.
+The model includes: a caller that fills, retires and enqueues; one FIFO thread per thread group; phase 1 (the host waits
+until a dependency is submitted) and phase 2 (the stream waits for its event); FIFO streams; the order of globally
+ordered tasks; the in-flight limit. It does not include streams that slow each other down because they share hardware. A
+task takes its declared duration on any stream.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pipelines.schedule.plan.checked_plan import CheckedPlan
 from pipelines.schedule.simulation.virtual_host import Flag, Thread, VirtualHost
 
 Wait = tuple[int, str, str, int | None]
-"""A delay: its end (ns), its kind (as of Stall), and the awaited task and iteration."""
+"""A delay: its end (ns), its kind (as in Stall), and the awaited task and iteration."""
 
 
 @dataclass
@@ -39,10 +39,10 @@ class _Item:
     task: str
     iteration: int
     asked: Sequence[Wait]
-    """Delays of the request for this task by the caller or by the task that fired it."""
+    """Delays of the request for this task, by the caller or by the task that fired it."""
     turn: int | None
     previous: tuple[str, int] | None
-    """The task and iteration before it on its stream, if another thread submits that first."""
+    """The previous (task, iteration) on its stream if another thread submits it, else None."""
 
 
 @dataclass(slots=True)
@@ -88,7 +88,7 @@ class Simulation:
         raise NotImplementedError
 
     def _after(self, task: str, iteration: int, delays: Sequence[Wait]) -> None:
-        """Do nothing at the end of a submission; engines override this hook. `delays`: the submission's delays."""
+        """Do nothing at the end of a submission. Engines override this hook. `delays`: the submission's delays."""
 
     # The caller ---------------------------------------------------------------------------------------------------
 
@@ -130,7 +130,7 @@ class Simulation:
             self._submit(item, waits)
 
     def _wait_for_dependencies(self, item: _Item, waits: list[Wait]) -> Thread:
-        """Run phase 1: wait until what comes first is submitted, and append these waits to `waits`."""
+        """Run phase 1: wait until dependencies and the stream's previous task are submitted. Append to `waits`."""
         previous = [] if item.previous is None else [item.previous]
         for task, iteration in [*self.plan.dependencies(item.task, item.iteration), *previous]:
             yield self._flag(task, iteration)
@@ -142,7 +142,7 @@ class Simulation:
             waits.append((self.host.now, ORDER, "", None))
 
     def _submit(self, item: _Item, waits: list[Wait]) -> None:
-        """Run phase 2: the task on its stream, the signal, the next turn, the hook."""
+        """Run phase 2: launch the task on its stream, set its signal, start the next turn and call the hook."""
         self._launch(item.task, item.iteration, waits)
         self.host.set(self._flag(item.task, item.iteration))
         if item.turn is not None:
@@ -173,7 +173,7 @@ class Simulation:
 def stalls_between(free_ns: int, waits: Sequence[Wait]) -> tuple[tuple[Stall, ...], int]:
     """Return a stream's stalls before a task, and the task's start, ns.
 
-    The stream is free from `free_ns` on. `waits`: the delays of the task, in order of time.
+    The stream is free after `free_ns`. `waits`: the delays of the task, in order of time.
     """
     stalls, start = [], free_ns
     for until, kind, task, iteration in waits:
@@ -184,7 +184,7 @@ def stalls_between(free_ns: int, waits: Sequence[Wait]) -> tuple[tuple[Stall, ..
 
 
 def stream_labels(plan: CheckedPlan) -> dict[str, str]:
-    """Return a printable name of every task's stream: its name, or `stream1`, `stream2` … if it is an object."""
+    """Return a printable name of every task's stream: its name, or `stream1`, `stream2` … for stream objects."""
     labels: dict[object, str] = {}
     for name in plan.names:
         stream = plan.stream(name)

@@ -1,4 +1,4 @@
-"""Host threads on a virtual clock: generators that yield their waits and are resumed in a fixed order.
+"""Host threads on a virtual clock, as generators that yield their waits and are resumed in a fixed order.
 
 A thread yields an integer (sleep until that time, ns) or a Flag (wait until it is set). Two threads that can resume at
 the same time resume in the order in which they became ready, so every run is the same.
@@ -14,7 +14,7 @@ Thread = Generator["int | Flag", None, None]
 
 
 class DeadlockError(RuntimeError):
-    """Deadlock: every thread waits for an action of another waiting thread."""
+    """Every remaining thread waits for an action of another waiting thread."""
 
 
 @dataclass(slots=True, eq=False)
@@ -40,7 +40,7 @@ class VirtualHost:
         self._push(self.now, name, thread)
 
     def set(self, flag: Flag) -> None:
-        """Set a flag and let all its waiters resume now."""
+        """Set a flag and resume all its waiters now."""
         flag.is_set = True
         for name, thread in flag.waiting:
             del self._waiting[name]

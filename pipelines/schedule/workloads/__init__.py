@@ -1,4 +1,4 @@
-"""Real training workloads to schedule. The data that a plan file needs about a workload is here and needs no torch."""
+"""Real training workloads to schedule. This module has the data that plan files need, and does not import torch."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ if TYPE_CHECKING:
     from pipelines.schedule.workloads.base import Workload
 
 SIZES = ("tiny", "small", "large")
-"""tiny: tests. small: about 10 ms per iteration on one CPU core. large: fills a GPU, in at most half its memory."""
+"""tiny: for tests. small: about 10 ms per iteration on one CPU core. large: fills a GPU, in at most half its memory."""
 
 
 @dataclass(frozen=True)
 class WorkloadInfo:
-    """Description of a workload that needs no torch.
+    """Description of a workload, available without torch.
 
-    `module`, `workload`: the module in this folder and the name of the class. `nominal_ns`: task → duration on
-    `--device simulated`, ns, in the proportions of the API reference (a copy of 1 ms in a period of 10 ms), or such that the
-    workload shows what it is for.
+    `module`, `workload`: the module in this folder and the name of the class. `nominal_ns`: duration of each task on
+    `--device simulated`, ns. The proportions are those of the API reference (a copy of 1 ms in a period of 10 ms), or
+    show the workload's purpose.
     """
 
     module: str
@@ -65,7 +65,7 @@ WORKLOADS = {
 def build(name: str, size: str, device: Any = "cpu", seed: int = 0) -> Workload:
     """Return the workload with its weights on a device. On CUDA, `large` is halved until it fits into half the memory.
 
-    Raise ValueError if the size is unknown, KeyError if the name is, and ModuleNotFoundError without torch.
+    Raise ValueError for an unknown size, KeyError for an unknown name, and ModuleNotFoundError without torch.
     """
     if size not in SIZES:
         raise ValueError(f"size={size!r}: use one of {', '.join(SIZES)}")

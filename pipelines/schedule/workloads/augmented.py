@@ -1,6 +1,6 @@
 """A classifier of compressed images: decode → augment → copy → forward → backward → optimizer.
 
-Decoding and augmentation run on the host and release Python's interpreter lock, as in a data loader made of threads.
+Decoding and augmentation run on the host and release Python's interpreter lock, as in a data loader with threads.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _POOL = 8  # batches
 
 @dataclass(frozen=True)
 class ImagesSize:
-    """Shapes: `batch` images of side times side bytes, and the width of the model's hidden layer."""
+    """Shapes: `batch` images of `side` times `side` bytes, and the width of the model's hidden layer."""
 
     batch: int
     side: int
@@ -79,7 +79,7 @@ class Augmented(TrainedModel):
         ctx.images = torch.frombuffer(bytearray(decoded), dtype=torch.uint8).view(-1, side, side)
 
     def _augment(self, ctx: IterContext) -> None:
-        """Shift and scale each image's brightness, with a seed of the iteration, and normalize."""
+        """Shift and scale each image's brightness, with a seed per iteration, and normalize."""
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + ctx.iter_idx)
         scale, shift = 0.2 * torch.rand(2, self.size.batch, 1, 1, generator=generator)
         features = ctx.images.to(torch.float32).div_(64).sub_(0.75)

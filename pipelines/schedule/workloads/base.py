@@ -13,17 +13,17 @@ from pipelines.schedule.plan.plan import DeclaredIO, IterContext, PipelineTask
 
 
 class Workload(ABC):
-    """A model in training. Its tasks share the weights and pass everything else through the iteration's context.
+    """A model in training. Its tasks share the weights and pass all other data through the iteration's context.
 
-    The seed determines weights, data and their order. A plan that keeps the tasks' dependencies yields the same
-    weights as a serial run: to the last bit on a CPU, up to the order of atomic additions on a GPU.
+    The seed determines weights, data and their order. A plan that keeps the tasks' dependencies yields the same weights
+    as a serial run. They are equal to the last bit on a CPU, and up to the order of atomic additions on a GPU.
     """
 
     sizes: ClassVar[Mapping[str, Any]]  # shapes by size name (workloads.SIZES)
 
     def __init__(self, device: Any, seed: int) -> None:
         self.device = torch.device(device)
-        self.losses: list[torch.Tensor] = []  # one loss per iteration, on the device: reading it blocks
+        self.losses: list[torch.Tensor] = []  # one loss per iteration, on the device, so reading it blocks
         self._host = torch.Generator().manual_seed(seed)
         self._pool: list[Any] = []
 
@@ -36,11 +36,11 @@ class Workload(ABC):
         """Return all trained parameters, by name."""
 
     def batches(self, n: int) -> Iterator[Any]:
-        """Return n batches in host memory. A few batches are repeated."""
+        """Return n batches in host memory, which repeat a few batches."""
         return islice(cycle(self._pool), n)
 
     def _pinned(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the tensor in pinned memory if the device is a GPU. A copy from pageable memory cannot overlap with the host."""
+        """Return the tensor in pinned memory if the device is a GPU. Copies from pageable memory block the host."""
         return tensor.pin_memory() if self.device.type == "cuda" else tensor
 
     def _copied(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -49,10 +49,10 @@ class Workload(ABC):
 
 
 class TrainedModel(Workload):
-    """A workload with one model and one optimizer: Forward stores `ctx.loss`, Backward and OptimizerStep are as usual."""
+    """A workload with one model, one optimizer, and the usual Backward and OptimizerStep. Forward sets `ctx.loss`."""
 
     def __init__(self, device: Any, seed: int, make: Callable[[], torch.nn.Sequential]) -> None:
-        """`make`: returns the model; its random numbers follow from the seed."""
+        """Create the model with `make`, whose random numbers follow from the seed, and its optimizer."""
         super().__init__(device, seed)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -72,7 +72,7 @@ class TrainedModel(Workload):
 
 
 def gradients(parameters: Iterable[torch.Tensor]) -> DeclaredIO:
-    """Return the effect of a Backward outside its context. A replayed Backward must restore gradients for the optimizer."""
+    """Return the effect of a Backward outside its context: a replay must restore the gradients for the optimizer."""
     all_parameters = list(parameters)
 
     def restore(gradients: list[torch.Tensor | None]) -> None:

@@ -1,7 +1,8 @@
-"""One rank of an Mlp in data-parallel training. Gradients of the later layers are reduced during the earlier layers' backward.
+"""One rank of an Mlp in data-parallel training. It reduces later layers' gradients during earlier layers' backward.
 
-The tasks: copy → forward → backward of the upper half → its all-reduce, and backward of the lower half → its all-reduce →
-optimizer. With `torch.distributed` initialized (torchrun), all its ranks reduce; otherwise a group of this process alone does.
+The tasks: copy → forward → backward of the upper half → its all-reduce, and backward of the lower half → its all-reduce
+→ optimizer. If `torch.distributed` is initialized (torchrun), all its ranks take part in the all-reduce, otherwise only
+this process.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class DataParallelMlp(Mlp):
 
     def _backward_upper(self, ctx: IterContext) -> None:
         self._backward(ctx)
-        # A replayed Forward leaves no graph, so no gradients. Zeros instead, so that the other tasks take their usual time.
+        # A replayed Forward leaves no graph, so no gradients. With zeros, the other tasks take their usual time.
         gradient = ctx.middle_leaf.grad
         ctx.middle_gradient = torch.zeros_like(ctx.middle_leaf) if gradient is None else gradient
 

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 SHARE = 0.5
 """Share of the device's memory that a workload may use. The rest is for the profiler, libraries and other processes."""
 _IN_FLIGHT = 5
-"""Iterations whose memory must fit: what DataFlowPipeline keeps in flight for a plan of three stages.
+"""Number of iterations whose memory must fit, as many as DataFlowPipeline keeps in flight for a plan of three stages.
 
 The host may submit more. When memory is full, torch's allocator waits for the GPU.
 """
 
 
 class Shape(Protocol):
-    """Shapes of a workload, of which there is a smaller one."""
+    """Shapes of a workload that can be halved."""
 
     @property
     def batch(self) -> int: ...
@@ -37,7 +37,7 @@ S = TypeVar("S", bound=Shape)
 def fitting_shape(make: Callable[[S], Workload], shape: S, device: Any) -> S:
     """Return the shape, halved until `make(shape)` fits into half the device's memory.
 
-    Raise RuntimeError if not even a batch of one does.
+    Raise RuntimeError if not even a batch of one fits.
     """
     limit = SHARE * torch.cuda.get_device_properties(device).total_memory
     while shape.batch >= 1:
@@ -51,10 +51,13 @@ def fitting_shape(make: Callable[[S], Workload], shape: S, device: Any) -> S:
 
 
 def _bytes_needed(make: Callable[[S], Workload], shape: S, device: Any) -> float:
-    """Return the memory of what stays and of the iterations in flight, from two serial iterations. Infinite without room for these."""
+    """Return the persistent memory plus the memory of the iterations in flight, measured in two serial iterations.
+
+    Infinite if these two run out of memory.
+    """
     try:
         workload = make(shape)
-        _iterate(workload, 0)  # allocates momenta, which stay
+        _iterate(workload, 0)  # allocates momenta, which persist
         torch.cuda.synchronize(device)
         stays = torch.cuda.memory_allocated(device)
         torch.cuda.reset_peak_memory_stats(device)

@@ -1,4 +1,4 @@
-"""FusedSparseDist: 9 tasks. The lookup has its own task and stream, and Backward updates the tables itself."""
+"""FusedSparseDist, with 9 tasks. The lookup has its own task and stream, and Backward updates the tables itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class _FusedLookup(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, hook: torch.Tensor, table: torch.Tensor, rows: torch.Tensor, lr: float) -> torch.Tensor:
-        # Not save_for_backward, which would reject the table because the previous iteration changes it before the backward.
+        # save_for_backward would reject the table, because the previous iteration changes it before the backward.
         ctx.table, ctx.lr = table, lr
         ctx.save_for_backward(rows)
         return table[rows]
@@ -58,7 +58,7 @@ class FusedSparseDist(Recommender):
     def _backward(self, ctx: IterContext) -> None:
         ctx.loss.backward()
         if ctx.looked_up_on is not None:
-            # autograd ran the lookup's backward on the lookup's stream. The next lookup waits for this task, so this
-            # task must not end before that update.
+            # Autograd ran the lookup's backward on the lookup's stream. The next lookup waits for this task, so this
+            # task must not end before that backward has updated the table.
             torch.cuda.current_stream().wait_stream(ctx.looked_up_on)
         self.losses.append(ctx.loss.detach())

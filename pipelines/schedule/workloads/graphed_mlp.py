@@ -1,6 +1,7 @@
 """An Mlp whose step (forward, backward, optimizer) is one CUDA graph: copy → load → step.
 
-A graph reads fixed memory, so a task of the step's stream moves the copied batch there. On a CPU the step runs without a graph.
+A graph reads fixed memory, so a task on the step's stream copies the batch there. On a CPU, the step runs without a
+graph.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _WARM_UPS = 3
 
 
 class GraphedMlp(Mlp):
-    """Mlp with many small layers: without a graph, launching them takes longer than running them."""
+    """Mlp with many small layers. Without a graph, launching them takes longer than running them."""
 
     sizes: ClassVar = {
         "tiny": MlpSize(batch=16, inputs=32, width=32, layers=2),
@@ -56,7 +57,10 @@ class GraphedMlp(Mlp):
         self._loss.copy_(loss.detach())
 
     def _captured(self) -> Callable[[], None]:
-        """Return a call that replays the step. Capturing needs warm-up steps; their effect on weights and momenta is undone."""
+        """Return a function that replays the step.
+
+        Capturing needs warm-up steps. Their effect on weights and momenta is undone.
+        """
         before = [parameter.detach().clone() for parameter in self.model.parameters()]
         side = torch.cuda.Stream(self.device)
         side.wait_stream(torch.cuda.current_stream(self.device))

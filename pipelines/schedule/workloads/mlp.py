@@ -15,7 +15,10 @@ from pipelines.schedule.workloads.base import TrainedModel, gradients
 
 @dataclass(frozen=True)
 class MlpSize:
-    """Shapes. Floating-point operations per iteration: about 4 · batch · inputs · width + 6 · batch · width² · (layers - 1)."""
+    """Shapes of an Mlp.
+
+    Floating-point operations per iteration: about 4 · batch · inputs · width + 6 · batch · width² · (layers - 1).
+    """
 
     batch: int
     inputs: int
@@ -71,9 +74,9 @@ class Mlp(TrainedModel):
 class CopyHeavyMlp(Mlp):
     """Mlp with wide inputs and narrow layers, so that copying a batch takes a large part of the time.
 
-    By its nominal durations the copy takes half as long as training on the batch, with `large` about as long: that has 5,100
-    floating-point operations per copied byte. A100 and H100, by their data sheets, do 6,200 and 7,500 in TF32 per byte that the
-    link to the host moves; products reach about 60 % of that.
+    With nominal durations, the copy takes half as long as training on the batch. With `large`, it takes about as long,
+    with 5,100 floating-point operations per copied byte. According to their data sheets, A100 and H100 do 6,200 and
+    7,500 operations in TF32 per byte that the link to the host moves. Matrix products reach about 60 % of that.
     """
 
     sizes: ClassVar = {

@@ -1,7 +1,7 @@
 """A recommendation model (DLRM) with row-wise sharded embedding tables, for SparseDist and FusedSparseDist.
 
-The shards are on one device. The ranks' work for the exchange of input is still done: the shard of every id is computed, and
-ids are sorted into the order of the shards. Only the transfer is missing.
+The shards are on one device. The ranks' work for the exchange of input is still done: the shard of every id is
+computed, and ids are sorted into the order of the shards. Only the transfer is missing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pipelines.schedule.workloads.base import Workload
 
 @dataclass(frozen=True)
 class RecommenderSize:
-    """Shapes. `rows`: per table, divisible by `shards`; `ids`: mean number of ids per sample and table."""
+    """Shapes. `rows`: rows per table, divisible by `shards`. `ids`: mean number of ids per sample and table."""
 
     batch: int
     tables: int
@@ -37,7 +37,7 @@ class RecommenderSize:
 SIZES = {
     "tiny": RecommenderSize(batch=8, tables=2, rows=32, dim=4, ids=2, shards=2, dense=4, hidden=8),
     "small": RecommenderSize(batch=256, tables=8, rows=20_000, dim=32, ids=8, shards=4, dense=64, hidden=384),
-    # 12.7 GiB of embeddings; 3.4 million ids and 90 MiB of input an iteration.
+    # 12.7 GiB of embeddings, 3.4 million ids and 90 MiB of input per iteration.
     "large": RecommenderSize(
         batch=16_384, tables=26, rows=1_024_000, dim=128, ids=8, shards=8, dense=1024, hidden=4096
     ),
@@ -47,7 +47,7 @@ SIZES = {
 class Batch(NamedTuple):
     """One batch in host memory.
 
-    `ids`: table by table, within a table sample by sample. `lengths`: number of ids of each (table, sample).
+    `ids`: table by table, and sample by sample within a table. `lengths`: number of ids of each (table, sample).
     """
 
     dense: torch.Tensor
@@ -57,7 +57,7 @@ class Batch(NamedTuple):
 
 
 class Dense(nn.Module):
-    """Bottom MLP, pairwise products of its output and the pooled embeddings, top MLP."""
+    """The dense part: bottom MLP, pairwise products of its output and the pooled embeddings, top MLP."""
 
     pairs: torch.Tensor
 
@@ -97,7 +97,7 @@ class Recommender(Workload):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.model = Dense(size).to(self.device)
-        # Drawn on the device, because gigabytes would take the host too long.
+        # Random numbers are drawn on the device, because the host would take too long for gigabytes.
         on_device = torch.Generator(self.device).manual_seed(seed)
         # Row r of table t, at [r // rows_per_shard, t, r % rows_per_shard] of (shards, tables, rows_per_shard).
         self.table = torch.empty(size.tables * size.rows, size.dim, device=self.device)
@@ -138,12 +138,12 @@ class Recommender(Workload):
     def _dist_start(self, ctx: IterContext) -> None:
         """Store the bag of each id, and the shard of each id with the order in which ids would be sent."""
         bags = torch.arange(ctx.lengths.numel(), device=self.device)
-        # output_size: otherwise the host would wait for the device.
+        # Without output_size, the host would wait for the device.
         ctx.bag_of_id = torch.repeat_interleave(bags, ctx.lengths, output_size=ctx.ids.numel())
         ctx.sent = torch.sort(ctx.ids // self.rows_per_shard, stable=True)
 
     def _dist_wait(self, ctx: IterContext) -> None:
-        """Store the ids in order of shards, each as a row of `table`, and the bag (table, sample) of each."""
+        """Store the ids in order of shards, as rows of `table`, and the bag (table, sample) of each id."""
         shard, order = ctx.sent
         ctx.bags = ctx.bag_of_id[order]
         table = ctx.bags // self.size.batch

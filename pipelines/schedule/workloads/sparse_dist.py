@@ -1,4 +1,4 @@
-"""SparseDist: 8 tasks. The tables are looked up in Forward and updated, with sparse gradients, in OptimizerStep."""
+"""SparseDist, with 8 tasks. Forward looks up the tables, and OptimizerStep updates them with sparse gradients."""
 
 from __future__ import annotations
 

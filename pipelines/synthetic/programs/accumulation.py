@@ -16,7 +16,7 @@ _REDUCE = Work("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*, unsigned l
 
 
 class AccumulationProgram(StepProgram):
-    """Program of one step on one rank, whose reductions have a drawn duration."""
+    """Program of one step on one rank, without other ranks. The durations of its reductions are random."""
 
     def run(self, number: int) -> Generator[Pending, int, None]:
         """Run ProfilerStep#number. There are no other ranks, so nothing is yielded."""

@@ -9,7 +9,7 @@ from .program import COMPUTE_STREAM, GEMM, POINTWISE, StepProgram
 
 
 class FullQueueProgram(StepProgram):
-    """Program of one step: many small operators, one after another."""
+    """Program of one step with many small operators, one after another."""
 
     def run(self, number: int) -> Generator[Pending, int, None]:
         """Run ProfilerStep#number. There are no collectives, so nothing is yielded."""

@@ -1,4 +1,7 @@
-"""Steps whose layers are on two devices in turn. One thread launches on both, and activations are copied between them."""
+"""Steps whose layers are on two devices in turn.
+
+One thread launches on both, and activations are copied between them.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ _PEER = Work("Memcpy PtoP (Device -> Device)", "gpu_memcpy", MEMORY, "cudaMemcpy
 
 
 class DevicesProgram(StepProgram):
-    """Program of one step."""
+    """Program of one step with layers on two devices."""
 
     def run(self, number: int) -> Generator[Pending, int, None]:
         """Run ProfilerStep#number. There are no collectives, so nothing is yielded."""

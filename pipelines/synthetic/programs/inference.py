@@ -1,4 +1,4 @@
-"""Inference: tokens of many small operators on one thread, each with a read of the answer at its end, and a server."""
+"""Inference: a program that decodes tokens with many small operators on one thread, and a server."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class DecodeProgram(StepProgram):
         yield from ()
 
     def _origin(self) -> None:
-        """Run the graph's operators, capture them, do both or neither, as `graph_origin` specifies."""
+        """Run the graph's operators, capture them, or both, or neither, as `graph_origin` specifies."""
         if self.spec.graph_origin in ("warm_up", "both"):
             self._operators()
         if self.spec.graph_origin in ("capture", "both"):

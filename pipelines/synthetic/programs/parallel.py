@@ -27,7 +27,7 @@ class ParallelProgram(StepProgram):
         self.groups = groups_of(spec, rank)
 
     def run(self, number: int) -> Generator[Pending, int, None]:
-        """Run ProfilerStep#number. Yield each collective; the driver sends its end in true ns."""
+        """Run ProfilerStep#number. Yield each collective. The driver sends the collective's end in true ns."""
         m, groups = self.m, self.groups
         with m.enter(f"ProfilerStep#{number}", "user_annotation"):
             self._input()

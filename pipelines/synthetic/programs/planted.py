@@ -25,18 +25,18 @@ _FRAME, _NOTE = "python_function", "user_annotation"
 
 
 class PlantedProgram(StepProgram):
-    """Program of one step: the planted cause, operators with a kernel each, and a collective if there are several ranks."""
+    """Program of one step with the planted cause, operators with a kernel each, and a collective of several ranks."""
 
     def draw(self, mean_ns: float) -> int:
         """Return the mean on the clock's grid, without a random part."""
         return max(int(mean_ns) // self.m.grid * self.m.grid, self.m.grid)
 
     def latency(self, mean_ns: float) -> int:
-        """Return the latency of a launch: the mean on the clock's grid."""
+        """Return the mean latency of a launch on the clock's grid."""
         return self.draw(mean_ns)
 
     def run(self, number: int) -> Generator[Pending, int, None]:
-        """Run ProfilerStep#number. Yield the collective, if any; the driver sends its end in true ns."""
+        """Run ProfilerStep#number. Yield the collective, if any. The driver sends the collective's end in true ns."""
         m, plant = self.m, self.spec.plant
         with m.enter(f"ProfilerStep#{number}", _NOTE):
             plant_cause = _BEFORE.get(plant)
@@ -49,7 +49,7 @@ class PlantedProgram(StepProgram):
             if self.spec.ranks > 1:
                 yield from self._collective(world(self.spec.ranks), "allreduce")
                 m.wait(COMPUTE_STREAM, m.record(28))
-            # Other plants are identified by the host's work until it has the loss.
+            # The other plants need a read of the loss, because the host's work before the read identifies their cause.
             if self.spec.sync_each_step or plant != "late_host":
                 self._item()
         m.advance(self.draw(5000))
@@ -67,7 +67,7 @@ class PlantedProgram(StepProgram):
             m.device_sync()
 
     def _is_late(self, number: int) -> bool:
-        """Return whether the rank is late in a step: the straggler in each step, or the ranks in turn without a straggler."""
+        """Return whether the rank is late in a step. Without a straggler, the ranks are late in turn."""
         straggler = self.spec.straggler
         return self.rank == (number % self.spec.ranks if straggler is None else straggler)
 

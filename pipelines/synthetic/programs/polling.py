@@ -1,4 +1,4 @@
-"""Steps that wait by polling (`while not event.query(): pass`) for the last work or for the work of an earlier event.
+"""Steps that wait by polling (`while not event.query(): pass`) for the last GPU activity or for an earlier event.
 
 A separate thread, like NCCL's watchdog, polls at intervals and does not wait.
 """

@@ -1,4 +1,4 @@
-"""Steps whose work two host threads of a pool launch concurrently, each on its own stream, while the main thread waits."""
+"""Steps whose work two pool threads launch concurrently, each on its own stream, while the main thread waits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FIRST_THREAD = 5
 
 
 class PoolProgram(StepProgram):
-    """Program of one step. In turn, one of the threads has twice as much work."""
+    """Program of one step with two launching threads, of which each in turn has twice as much work."""
 
     def run(self, number: int) -> Generator[Pending, int, None]:
         """Run ProfilerStep#number. There are no collectives, so nothing is yielded."""

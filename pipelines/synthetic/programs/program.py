@@ -43,7 +43,10 @@ class StepProgram:
     def __init__(
         self, machine: Machine, spec: CaptureSpec, rank: int, slowdown: float, rng: Random, sequences: Counter[str]
     ) -> None:
-        """Create the program. slowdown: factor of this rank's compute kernels. sequences: collectives issued so far, by group."""
+        """Create the program.
+
+        slowdown: factor of this rank's compute kernels. sequences: number of collectives issued so far, by group.
+        """
         self.m, self.spec, self.rank, self.slowdown, self.rng = machine, spec, rank, slowdown, rng
         self.sequences = sequences
         self._ops = 0
@@ -55,12 +58,15 @@ class StepProgram:
         return max(ns // grid * grid, grid)
 
     def latency(self, mean_ns: float) -> int:
-        """Return the latency of a launch on the clock's grid: the mean within the spec's relative jitter."""
+        """Return a launch latency on the clock's grid.
+
+        It differs from the mean by at most the spec's relative jitter.
+        """
         grid, jitter = self.m.grid, self.spec.launch_jitter
         return max(int(mean_ns * (1 - jitter + 2 * jitter * self.rng.random())) // grid * grid, grid)
 
     def run(self, number: int) -> Generator[Pending, int, None]:
-        """Run ProfilerStep#number. Yield each collective; the driver sends its end in true ns."""
+        """Run ProfilerStep#number. Yield each collective. The driver sends the collective's end in true ns."""
         m = self.m
         with m.enter(f"ProfilerStep#{number}", "user_annotation"):
             self._input()
@@ -98,7 +104,7 @@ class StepProgram:
         self._ops += 1
 
     def _side_op(self, stream: int) -> None:
-        """Run an operator on another compute stream, which waits for the main stream, and let the main stream wait for it."""
+        """Run an operator on another compute stream, between waits for the main stream and of the main stream."""
         m = self.m
         with m.enter("aten::_fused_side_branch"):
             m.wait(stream, m.record(COMPUTE_STREAM))
@@ -155,7 +161,7 @@ class StepProgram:
         yield from self._collective(world(self.spec.ranks), "allreduce")
 
     def _collective(self, group: Group, name: str) -> Generator[Pending, int, None]:
-        """Run one collective of a group on the communication stream, after the work launched so far on the compute stream."""
+        """Run one collective of a group on the communication stream, after the compute stream's work so far."""
         m = self.m
         args = group.args(name, ELEMENTS, self.sequences[group.name])
         self.sequences[group.name] += 1

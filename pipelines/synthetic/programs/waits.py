@@ -1,7 +1,7 @@
 """Steps with many kinds of waits.
 
-cudaFree waits for the device, then takes its own time, and has no cuda_sync row. Other calls wait for streams and events, or find
-the work done.
+cudaFree waits for the device, then takes its own time, and has no cuda_sync row. Other calls wait for streams and
+events, or come after the end of the work.
 """
 
 from __future__ import annotations

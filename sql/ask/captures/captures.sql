@@ -1,5 +1,5 @@
 -- Question: Which captures are in the lake, and can they be compared?
--- Reading: One row per capture. `left_out` traces are duplicates, have no rank or belong to another job;
+-- Reading: One row per capture. `left_out` traces are duplicates, have no rank or belong to another job; table
 -- `capture_ranks` contains the reason.
 SELECT
     c.capture_id, c.job, c.started_at, c.n_ranks, c.world_size, c.n_traces,

@@ -1,9 +1,9 @@
 -- Question: What does the fleet's GPU time go to (data loading, waiting for the host, communication, computing), and in
 -- which jobs?
--- Reading: Causes of all captures, each trace for one GPU, by job. `percent` is the share of the week before the
--- lake's newest capture. `job_percent` is the share of the job in that week, `before_percent` in the eight weeks
--- before (empty: not traced then). `most` has the most time of all names that are a capture's largest. Shares are of
--- traced time, so a job that is traced more often weighs more. Captures without a job have the name of their first
+-- Reading: Causes of all captures, each trace for one GPU, by job. `percent` is the share of the week before the lake's
+-- newest capture. `job_percent` is the share of the job in that week, `before_percent` in the eight weeks before
+-- (empty: not traced then). `most` is the name with the most time, among the largest names of each capture. Shares are
+-- of traced time, so a job that is traced more often weighs more. Captures without a job have the name of their first
 -- file. A truncated file without a clock is in no week.
 -- Words: launch bound, data loader
 WITH files AS (

@@ -1,8 +1,8 @@
 -- Question: Which changes would save most GPU time in the fleet, and in how many traces do they help?
 -- Reading: One row per kind of change, with its savings in all traces, each for one GPU. Of several changes of a kind
 -- in a trace, only the largest counts, because savings do not add up. Neither do the savings of different kinds.
--- `percent` is of all time on critical paths. `top_…` is the trace with the largest saving; `tracelake ask fixes`
--- lists its changes. A job that is traced more often weighs more.
+-- `percent` is relative to all time on critical paths. `top_…` is the trace with the largest saving; `tracelake ask
+-- fixes` lists its changes. A job that is traced more often weighs more.
 -- Words: optimize, save, fix, waste, GPU-hours
 WITH jobs_of_captures AS (
     SELECT c.capture_id, c.job FROM captures AS c

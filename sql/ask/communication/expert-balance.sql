@@ -1,8 +1,9 @@
 -- Question: How evenly are experts loaded, and what does it cost?
--- Reading: One row per capture and process group (`lane`: groups of different ranks may share a name), over all-to-alls
--- whose split sizes are in the trace, of experts but also of embeddings. The imbalance is the largest load divided by
--- the mean (NULL: the load of some rank is unknown). `wait_after_ms` is the waiting of all ranks in the next collective
--- of the group. `for_busiest_ms` is the part of it spent waiting for the rank with the largest load.
+-- Reading: One row per capture and process group. `lane` distinguishes groups of different ranks that share a name. The
+-- row covers all-to-alls whose split sizes are in the trace, of experts but also of embeddings. The imbalance is the
+-- largest load divided by the mean (NULL: the load of some rank is unknown). `wait_after_ms` is the waiting of all
+-- ranks in the next collective of the group. `for_busiest_ms` is the part of it spent waiting for the rank with the
+-- largest load.
 SELECT
     c.job, c.capture_id, b.group_name, b.lane, count(*) AS n_collectives,
     round(avg(b.imbalance), 3) AS mean_imbalance, round(max(b.imbalance), 3) AS max_imbalance,

@@ -1,14 +1,15 @@
 -- Question: How much exposed communication is waiting for late ranks, and how much is transfer?
 -- Reading: One row per rank and device; the parts add up to the communication that is not overlapped with compute.
 -- Waiting disappears if the late rank is on time (`stragglers`). Transfer disappears if it is overlapped or faster. In
--- `unsplit_ns`, the two cannot be distinguished, because the collectives are not matched or not used
--- (`capture_quality` contains the reason), or because the other ranks of the job are not in the lake: `wait_ns` and
--- `transfer_ns` are then NULL. Without exposed communication, there is nothing to distinguish, and all three are 0.
+-- `unsplit_ns`, the two cannot be distinguished, because the collectives are not matched or not used (`capture_quality`
+-- contains the reason). If the reason is that the other ranks of the job are not in the lake, `wait_ns` and
+-- `transfer_ns` are NULL. Without exposed communication, there is nothing to distinguish, and all three are 0.
 -- Words: exposed communication, straggler, overlap
 WITH parts AS (
     SELECT
         c.job, c.started_at, c.capture_id, g.rank, g.device, g.cause, g.gpu_ns, g.hidden_ns,
-        -- Without communication nothing is unknown. A job of one process has none, and its traces often no world size.
+        -- Unknown only if there is communication: a job of one process has none, and its traces often have no world
+        -- size.
         coalesce(c.n_ranks = 1 AND coalesce(c.world_size, 2) > 1, FALSE)
         AND bool_or(
             g.cause IN ('straggler_wait', 'exposed_communication', 'unsplit_communication')

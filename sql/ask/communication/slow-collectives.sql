@@ -1,8 +1,8 @@
 -- Question: Which ranks do the others wait for in collectives, day after day?
 -- Reading: From logs of the NCCL Inspector, by rank of a communicator and UTC day. The rank that ran a collective for
 -- the shortest time came last. `median_bus_gb_per_s` is the median over the rank's collectives, including waiting.
--- `n_incomplete` counts collectives of which some ranks have no time of the kernel, or no log: another rank may have
--- come last.
+-- `n_incomplete` counts collectives for which some ranks have no log, or no duration of the kernel. In these, another
+-- rank may have come last.
 -- Words: straggler, slow rank
 SELECT
     DATE '1970-01-01' + CAST(dumped_ns // 86400000000000 AS INTEGER) AS day,

@@ -1,6 +1,6 @@
 -- Question: Which kernels and operators are on the critical path?
--- Reading: Only events on the path delay the end; a long kernel that runs concurrently does not. `percent` is of the
--- paths of the job. The rest is time of no event, such as gaps on the host (`path-bound-by`).
+-- Reading: Only events on the path delay the end; a long kernel that runs concurrently does not. `percent` is relative
+-- to the paths of the job. The rest is time of no event, such as gaps on the host (`path-bound-by`).
 WITH lengths AS (
     SELECT coalesce(t.job, t.trace_id) AS owner, sum(s.duration_ns) AS duration_ns
     FROM critical_path_summary AS s

@@ -1,6 +1,6 @@
 -- Question: Which operators, modules and layers does the GPU work on the critical path belong to?
 -- Reading: GPU work only, including graph replays. GPU work without an operator was launched outside operators, or by a
--- replay whose capture the trace does not contain. `percent` is of the GPU work's time on the path.
+-- replay whose capture the trace does not contain. `percent` is relative to the GPU work's time on the path.
 SELECT
     coalesce(t.job, t.file) AS job, t.rank, p.op, p.module, p.layer, p.source, sum(p.n_events) AS n,
     round(sum(p.duration_ns) / 1e6, 3) AS path_ms,

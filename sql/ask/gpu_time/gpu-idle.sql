@@ -1,9 +1,9 @@
 -- Question: How busy are the GPUs, and what do they wait for?
--- Reading: `idle` is time without any work on the device, between its first work and its last; `idle_cause` owns its
--- largest part, as in `why` and `gaps`; `idle_cause_percent` is this part's share of the span. If the cause is
--- `earlier_work`, the GPU may have been busy with work that the trace does not contain. `earlier_percent` is the share
--- of the span with work that was launched before the trace. `exposed_comm` is communication not overlapped with
--- compute, which overlap could save.
+-- Reading: `idle` is time without any work on the device, between its first work and its last. `idle_cause` owns the
+-- largest part of this time, as in `why` and `gaps`. `idle_cause_percent` is that part's share of the span. If the
+-- cause is `earlier_work`, the GPU may have been busy with work that the trace does not contain. `earlier_percent` is
+-- the share of the span with work that was launched before the trace. `exposed_comm` is communication not overlapped
+-- with compute, which overlap could save.
 -- Words: idle, utilization, bubble
 WITH causes_of_idle AS (
     SELECT trace_id, device, cause, sum(duration_ns) AS cause_ns

@@ -1,10 +1,10 @@
 -- Question: How much of the GPU's time do the models of operators cover?
 -- Reading: One row per part of the GPU's time; the rows of a trace add up to it. `modelled` is the part that `mfu` and
 -- `shapes-below-peak` cover. `replayed` is the part of a row that graph replays ran. The other rows name the reason for
--- missing coverage: `graph` ran in replays of graphs whose operators are unknown (`told_by` names the inputs that would
--- show them), or is other work of operators that launch such graphs; `no_launch` has no launch in the trace,
--- `launch_without_op` was launched outside of operators, `op_not_modelled` has no formula, `no_shapes` and `bad_args`
--- miss arguments that the formula needs.
+-- missing coverage. `graph` ran in replays of graphs whose operators are unknown (`told_by` names the inputs that would
+-- show them), or is other work of operators that launch such graphs. `no_launch` has no launch in the trace,
+-- `launch_without_op` was launched outside of operators, `op_not_modelled` has no formula, and `no_shapes` and
+-- `bad_args` have no usable arguments for the formula.
 -- Words: MFU
 WITH parts AS (
     SELECT

@@ -1,11 +1,11 @@
 -- Question: How long do modules take in the sampled steps of recorded runs, and how close do they come to the peaks?
--- Reading: One row per recording, module and phase, of the newest run first. `ms` is the time per sampled step in
--- which the module was measured and ran: `n` calls in `n_steps` steps, and nothing is scaled up. It was measured in
--- `n_measured_steps` of `n_sampled_steps` sampled steps (censuses aside), because a budget may allow only some modules
--- in a step. So compare `ms`, never sums over steps. A nested module also counts in its parent, so never add modules
--- up. The percentages are of the peaks in `peak_kind`, over the calls with known work, and NULL where work or device
--- is unknown. `suspect`: a call was faster than the peak allows, so the peak, type or inputs are wrong. Calls whose
--- work ran at another time (`not_measured`) are left out.
+-- Reading: One row per recording, module and phase, of the newest run first. `ms` is the time per sampled step in which
+-- the module was measured and ran: `n` calls in `n_steps` steps, and nothing is scaled up. It was measured in
+-- `n_measured_steps` of `n_sampled_steps` sampled steps (without censuses), because a budget may allow only some
+-- modules in a step. So compare `ms`, never sums over steps. A nested module also counts in its parent, so never add
+-- modules up. The percentages are of the peaks in `peak_kind`, over the calls with known work, and NULL where work or
+-- device is unknown. `suspect`: a call was faster than the peak allows, so the peak, type or inputs are wrong. Calls
+-- whose work ran at another time (`not_measured`) are excluded.
 -- Words: MFU, recording
 WITH runs AS (
     SELECT run_id, max(start_ns) AS start_ns

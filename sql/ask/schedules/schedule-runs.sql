@@ -1,7 +1,7 @@
 -- Question: How long is the period of each plan, with each engine?
 -- Reading: The latest run of each plan, engine, device, host, size and jitter, slowest first. `efficiency` 1 is the
 -- ideal period: the work on the busiest stream or the longest cycle of dependencies, whichever `bound_by` names.
--- `speedup` is over the serial run that it is compared with, and `verdict` what a comparison says.
+-- `speedup` is over the serial run that it is compared with, and `verdict` is the result of a comparison.
 -- Words: bubble, pipeline
 WITH ranked AS (
     SELECT

@@ -1,6 +1,6 @@
 -- Question: How much faster are pipelined schedules than serial ones?
 -- Reading: One row per run of a software pipeline and the serial run that it is compared with. `low` to `high` is the
--- spread over the rounds of a comparison (`python -m pipelines.schedule.run --compare`), `verdict` what it says.
+-- spread over the rounds of a comparison (`python -m pipelines.schedule.run --compare`), `verdict` is its result.
 -- `efficiency` 1 is the ideal period.
 -- Words: bubble, pipeline, verdict
 SELECT

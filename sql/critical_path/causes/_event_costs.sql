@@ -29,8 +29,8 @@ SELECT
     cat,  -- The category.
     -- Number of its kind: 0 operator, 1 call, 2 frame, 3 annotation.
     list_position(['operator', 'call', 'frame', 'annotation'], kind) - 1 AS kind_no,
-    -- Cost of recording one event, ns, on a host whose speed delay_ns describes. A file may say anything: no cost is
-    -- negative, not a number or a second.
+    -- Cost of recording one event, ns, on a host whose speed delay_ns describes. A cost in the file is ignored if it is
+    -- negative, 1 s or more, or not a number.
     CASE
         WHEN measured_ns >= 0 AND measured_ns < 1e9 THEN measured_ns
         WHEN has_calls THEN cost_ns

@@ -1,5 +1,5 @@
 -- One row: a distinct category and name of a trace's events with a duration, with the start of the first such event.
--- How: group events by category and name. The class of GPU work is that of profile default.
+-- How: group events by category and name. The class of GPU work is its class in profile default.
 -- check: unique(trace_id, cat, name)
 -- check: unique(name_no)
 WITH named AS (
@@ -25,7 +25,7 @@ SELECT
         WHEN s.side = 'gpu' OR k.class IS NOT NULL AND coalesce(s.side, 'cpu') <> 'cpu' THEN 'kernel'
         WHEN n.cat = 'python_function' THEN 'frame'
         WHEN regexp_matches(n.cat, '_(runtime|driver)$') OR n.cat = 'xpu_sync' THEN 'call'
-        -- PyTorch's own annotations, which PyTorch wrote as operators until 2021 (_loaded_events).
+        -- PyTorch's own annotations. PyTorch wrote them as operators until 2021 (_loaded_events).
         WHEN regexp_matches(n.name, '^(ProfilerStep|Optimizer\.step|Optimizer\.zero_grad|enumerate\(DataLoader\))#')
             THEN 'annotation'
         WHEN s.is_operator THEN 'operator'
@@ -41,7 +41,7 @@ SELECT
     n.cat = 'python_function' AND first_python_frames(n.name) IS NULL AS is_own_function,
     n.n_events,  -- Number of events of that name.
     n.first_start_ns,  -- Start of the first of them, ns.
-    TRY_CAST(n.duration_ns AS BIGINT) AS duration_ns  -- Their summed duration, ns.
+    TRY_CAST(n.duration_ns AS BIGINT) AS duration_ns  -- Summed duration of these events, ns.
 FROM named AS n
 LEFT JOIN category_sides AS s ON s.cat = n.cat
 LEFT JOIN _kernel_class AS k ON k.profile = 'default' AND k.cat = n.cat AND k.name IS NOT DISTINCT FROM n.written_name

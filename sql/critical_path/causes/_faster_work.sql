@@ -1,9 +1,9 @@
 -- One row: the name of GPU work that the device can do faster, and the best factor: a float32 matrix product, or a copy
 -- of pageable memory.
--- How: for products, the ratio of the device's peak rates: of float32, and of TF32 if it has that, else of bfloat16,
--- else of float16. These are names that tensor_core_kernels identifies as products of float32, on the ordinary units or
--- by AMD's matrix instructions of that type. For copies, the time for their bytes at the peak rate of the device's bus,
--- divided by their duration. A name does not show whether memory or the multiplication bounds a product.
+-- How: for products, the peak rate of float32 divided by the peak rate of TF32, or of bfloat16 or else float16 if the
+-- device has no TF32. Names of products are the names that tensor_core_kernels identifies as float32 products, on the
+-- ordinary units or by AMD's float32 matrix instructions. For copies, the time for their bytes at the peak rate of the
+-- device's bus, divided by their duration. A name does not show whether memory or the multiplication bounds a product.
 -- check: unique(name_no)
 WITH products AS (
     SELECT n.trace_id, n.name_no, n.name, first_tensor_core_kernels(n.name) AS rule_order
@@ -53,7 +53,7 @@ JOIN tensor_core_kernels AS r
 JOIN devices_of_traces AS d ON d.trace_id = p.trace_id
 WHERE NOT regexp_matches(p.name, '(?i)dgemm|zgemm|hgemm|f64|double')
 UNION ALL
--- Not 0, with which the waits for the copies would be removed, too.
+-- The factor is at least 0.0001, because 0 would also remove the waits for the copies.
 SELECT c.name_no, greatest(round(c.bytes / b.gigabytes_per_s / c.duration_ns, 4), 0.0001) AS factor
 FROM pageable AS c
 JOIN buses_of_traces AS b ON b.trace_id = c.trace_id

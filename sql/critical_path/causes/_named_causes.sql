@@ -21,17 +21,17 @@ SELECT
         WHEN r.annotation = '' THEN 'earlier work, not in the trace'
         ELSE 'earlier work, not in the window'
     END AS name,
-    r.duration_ns,  -- Its time on the path, ns.
+    r.duration_ns,  -- Time of the cause and name on the path, ns.
     -- Share of the time of all rows of the window, percent.
     100e0 * r.duration_ns / nullif(sum(r.duration_ns) OVER (PARTITION BY r.window_no, r.without_profiler), 0)
         AS share_percent,
-    r.idle_ns,  -- Part of it without GPU work, ns.
-    r.exposed_ns,  -- Part of it without a computing kernel, ns: not overlapped with compute.
-    r.saves_ns,  -- By how much removing it shortens the window, ns.
-    r.halved_saves_ns,  -- By how much halving it shortens the window, ns.
-    r.cause_saves_ns,  -- By how much removing all rows of the cause shortens the window, ns.
-    r.times,  -- Number of events with such time.
-    r.event_id,  -- The event with the most of it.
+    r.idle_ns,  -- Part of duration_ns without GPU work, ns.
+    r.exposed_ns,  -- Part of duration_ns not overlapped with a computing kernel, ns.
+    r.saves_ns,  -- Time by which removing this row's time shortens the window, ns.
+    r.halved_saves_ns,  -- Time by which halving this row's time shortens the window, ns.
+    r.cause_saves_ns,  -- Time by which removing all rows of the cause shortens the window, ns.
+    r.times,  -- Number of events with time in this row.
+    r.event_id,  -- The event with the most time in this row.
     r.inferred_ns  -- Time that follows a wait that no event records, ns.
 FROM named AS r
 LEFT JOIN _event_names AS n ON n.name_no = CASE WHEN r.named_after = 0 THEN r.number END

@@ -1,5 +1,6 @@
 -- One row: a window that contains profiler steps.
--- How: the steps whose annotations are inside the window, found by parts of time longer than the window, as in _clip.
+-- How: the steps whose annotations are inside the window. As in _clip, parts of time longer than the window limit the
+-- search.
 -- check: unique(window_no)
 WITH windows AS (
     SELECT

@@ -2,8 +2,9 @@
 -- How: the changes in fix_kinds that apply to the causes of the window's time, each retimed as a what-if scenario.
 -- `tracelake what-if TRACE` with `options` prints the same number. Several fixes of a window may save the same time, so
 -- their savings do not add up. Two fixes of a kind that are nested in each other (threshold nested_percent) share one
--- row: of the one that removes more if it saves more (threshold fix_percent), else of the other. A fix that cannot be
--- judged has no row. A window with more edges than threshold retimed_edges has no rows.
+-- row. It is the row of the fix that removes more time if that fix saves more (threshold fix_percent), else of the
+-- other fix. A fix whose saving cannot be computed has no row. A window with more edges than threshold retimed_edges
+-- has no rows.
 -- check: unique(trace_id, window_id, fix, name)
 WITH changes AS (
     SELECT
@@ -22,12 +23,13 @@ SELECT
     -- window.
     f.name,
     t.change,  -- The change to make.
-    f.saves_ns,  -- By how much the fix shortens the window, ns.
+    f.saves_ns,  -- Time by which the fix shortens the window, ns.
     -- saves_ns in percent of the window.
     100e0 * f.saves_ns
     / nullif(CASE WHEN f.without_profiler THEN r.without_profiler_ns ELSE w.path_end_ns - w.path_start_ns END, 0)
         AS saves_percent,
-    -- The numbers are for the window without the profiler's cost, if why ranks its causes without it, too.
+    -- The numbers are for the window without the profiler's cost, which is the case if `why` ranks its causes without
+    -- it.
     f.without_profiler,
     f.options,  -- Options of what-if that produce this number.
     -- Change of a larger fix, or title of a host cause, to which this fix is an alternative: it saves mostly the same

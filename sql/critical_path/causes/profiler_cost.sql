@@ -1,7 +1,8 @@
--- One row: a window with a covering path, and how much of it is the cost of the profiler that recorded it.
+-- One row: a window with a covering path, and the part of its length that is the cost of the profiler.
 -- How: retime the graph with each edge of a host thread shortened by the cost of recording the events on it. The costs
--- come from profiler_costs, in proportion to the host's slowness, or from the trace's metadata. NULL if unknown: traces
--- of other writers than PyTorch's profiler, traces without operators, or windows with too many edges (retimed_edges).
+-- come from profiler_costs, in proportion to the host's slowness, or from the trace's metadata. The cost is NULL for
+-- traces of writers other than PyTorch's profiler, traces without operators, and windows with too many edges
+-- (retimed_edges).
 -- check: unique(trace_id, window_id)
 SELECT
     g.trace_id,  -- The trace.

@@ -33,7 +33,7 @@ SELECT
     c.step,  -- Number of the step.
     n.cause,  -- The cause, in cause_kinds, as in causes.
     n.name,  -- The operator, kernel, call, annotation, Python function, thread or stream.
-    TRY_CAST(sum(c.duration_ns) AS BIGINT) AS duration_ns,  -- Its time on the path, ns.
+    TRY_CAST(sum(c.duration_ns) AS BIGINT) AS duration_ns,  -- Time of the cause and name on the path, ns.
     -- Share of the path's time in the step, percent; the rows of a step sum to 100.
     100e0 * sum(c.duration_ns) / nullif(sum(sum(c.duration_ns)) OVER (PARTITION BY c.trace_id, c.step), 0)
         AS percent,

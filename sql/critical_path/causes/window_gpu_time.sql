@@ -1,4 +1,4 @@
--- One row: a window with a covering path, and how long the GPU works in it.
+-- One row: a window with a covering path, and the time for which the GPU works in it.
 -- How: the union of the window's GPU work, and the union of its computing kernels.
 -- check: unique(trace_id, window_id)
 WITH stepped AS (

@@ -7,8 +7,8 @@
 -- The limit, 99 or more, is inferred as the depth at which most slow launches (over 20 us; at least 8) occur. No call
 -- finds a depth greater by more than 2 (clocks disagree). At that depth, nine of ten calls return after the work before
 -- the first launch in the queue has ended. Nine of ten slow calls also return soon after that launch begins: within 15
--- us, or within a quarter of the call's duration, up to 50 us (a slow profiler). A slow launch at any other depth is
--- slow for other reasons.
+-- us, or within a quarter of the call's duration and at most 50 us (a slow profiler). A slow launch at any other depth
+-- is slow for other reasons.
 -- On such a stream, a call can return only after the launch that precedes it by that number of launches has begun, so
 -- the work before that launch must end first. Launches whose work would begin after the end of the trace (half of the
 -- launches in an export of one second) occupy slots, too. If such a launch call is slow and returns right after work of
@@ -202,9 +202,9 @@ SELECT trace_profile_id, event_id, before_event_id, before_end_ns FROM late_wait
 -- One row: an edge into a node of a host thread, in a window with a covering path.
 -- part of: _claim_parts
 -- How: edges from the preceding node or from another thread (host_claims), from GPU work that a call waited for
--- (return_claims, by call_waits and bound_calls), and from GPU work that a loop asked for (poll_claims).
+-- (return_claims, by call_waits and bound_calls), and from GPU work that a loop polled for (poll_claims).
 WITH
--- Materialized: DuckDB would join each inferred wait, and each loop, with each window of its trace first.
+-- Materialized, because DuckDB would first join each inferred wait, and each loop, with each window of its trace.
 calls AS MATERIALIZED (
     SELECT
         c.window_no, w.trace_profile_id, c.event_id, c.start_ns, c.duration_ns, c.start_ns + c.duration_ns AS end_ns
@@ -261,8 +261,8 @@ all_waits AS (
     JOIN calls AS w ON w.trace_profile_id = q.trace_profile_id AND w.event_id = q.event_id
     LEFT JOIN _kernel_nodes AS k ON k.window_no = w.window_no AND k.event_id = q.source_event_id
 ),
--- Short work may, by the GPU's clock, begin after the call returned. The work before it on its stream then replaces it,
--- unless that was launched after the call began.
+-- By the GPU's clock, short work may begin after the call returned. Then the call waited for the preceding work on the
+-- stream, unless that work was launched after the call began.
 placed AS (
     SELECT
         t.window_no, t.event_id, t.source_in_window, t.is_inferred, t.is_launch, c.start_ns, c.end_ns,
@@ -278,9 +278,9 @@ placed AS (
 -- One row: a call in a window with a covering path, and GPU work that it waited for or that had ended before it began.
 -- How: the waits of _window_waits, likely waits by the order of calls (_inferred_waits) and, with or without cuda_sync
 -- rows, _queue_waits. A call for one stream or event waited for one activity, so a likely wait is dropped if
--- _window_waits has an inferred wait of the call. So is a likely wait of a call for a device, if its device goes on
--- after the call and the inferred wait is for another device. The times may contradict a wait by no more than clocks
--- disagree: 10 us, or 1 % of a longer call, at most 50 us. The work may run outside the window.
+-- _window_waits has an inferred wait of the call. A likely wait of a call for a device is also dropped if its device is
+-- still busy after the call and the inferred wait is for another device. The times may contradict a wait by at most the
+-- disagreement of clocks: 10 us, or 1 % of a longer call, at most 50 us. The work may run outside the window.
 call_waits AS MATERIALIZED (
     SELECT
         window_no,  -- The window.
@@ -317,7 +317,7 @@ asked AS (
     SELECT window_no, event_id, duration_ns, FALSE AS is_launch FROM _clip WHERE is_blocking
     UNION ALL
     -- A call that need not block waited for room in the queue, for the copy that it started (_inferred_waits), or for
-    -- what a cuda_sync row states.
+    -- the work that a cuda_sync row states.
     SELECT w.window_no, w.event_id, w.end_ns - w.start_ns, bool_or(w.is_launch)
     FROM call_waits AS w
     JOIN _clip AS c ON c.window_no = w.window_no AND c.event_id = w.event_id AND NOT c.is_blocking
@@ -355,11 +355,11 @@ least_needs AS (
 -- How: the call waited for the work that ended last. need_ns is the duration of the shortest call of the same name that
 -- waited for nothing. If all calls of the name waited, it is the shortest such call of any name; if all calls waited, 3
 -- us. A launch needs the average duration of the launches of its name that found room in the queue (at most 20 us
--- each). need_ns is at least the time after the work had ended, if that exceeds 50 us and so is the call's own time
--- (cudaFree waits and then frees).
--- A call that is not blocking, not a launch and does not wait for its own copy waits for nothing, unless a cuda_sync
--- row states what it waited for. A call other than a launch that took no longer than it needs was not held up by the
--- wait. Neither has a row.
+-- each). If the call took more than 50 us after the work had ended, that time is the call's own, and need_ns is at
+-- least as long (cudaFree waits and then frees).
+-- Two kinds of calls have no row. One is a call that is neither blocking nor a launch and does not wait for its own
+-- copy, unless a cuda_sync row states its wait. The other is a call, except a launch, that took no longer than need_ns,
+-- so the wait did not delay it.
 bound_calls AS (
     SELECT
         r.window_no,  -- The window.
@@ -387,7 +387,7 @@ asking AS MATERIALIZED (
     FROM _poll_loops AS p
     JOIN calls AS f ON f.trace_profile_id = p.trace_profile_id AND f.event_id = p.event_id
 ),
--- One row: a loop of calls that asked until GPU work had ended (_poll_loops), in a window with a covering path.
+-- One row: a loop of calls that polled until GPU work had ended (_poll_loops), in a window with a covering path.
 -- How: the last call represents the loop, because the thread continues from it once the work has ended. The earlier
 -- calls are not part of the graph (_left_out).
 poll_waits AS (
@@ -419,9 +419,9 @@ poll_waits AS (
         p.has_waited
 ),
 -- One row: an edge into a node of a host thread, in a window with a covering path.
--- How: the edges of _host_edges. If a call waited for work of the window, its own edge claims no more than the call
--- needs without a wait, and never all of the elapsed time. If a call mostly waited for work from outside the window,
--- its time counts as a wait for that work. Before the last call of a loop that asked until work had ended, the edge
+-- How: the edges of _host_edges. If a call waited for work of the window, its own edge claims at most the call's
+-- duration without a wait, and never all of the elapsed time. If a call mostly waited for work from outside the window,
+-- its time counts as a wait for that work. Before the last call of a loop that polled until work had ended, the edge
 -- claims only the time until the loop began.
 host_claims AS (
     SELECT
@@ -478,12 +478,13 @@ call_returns AS (
     LEFT JOIN _left_out AS o ON o.window_no = w.window_no AND o.event_id = w.event_id
     WHERE w.source_in_window AND o.event_id IS NULL
 ),
--- One row: an edge from GPU work to the end of a call that waited for it or found it done, in a window with a covering
--- path.
--- How: the call returns shortly after the work that ended last. If it takes longer than 50 us to return, this is the
--- call's own time. If the call found the work done, the edge claims the shortest return of the window (2 us if there is
--- none), or all of the time if that is the call's own: cudaFree takes as long after a wait as without one. If the
--- clocks show that the work had not ended yet, the edge leads from the work's start, and its time belongs to the work.
+-- One row: an edge from GPU work to the end of a call in a window with a covering path. The call waited for the work,
+-- or the work had ended before the call began.
+-- How: the call returns shortly after the work that ended last. If the return takes longer than 50 us, that time is the
+-- call's own. If the call found the work done, the edge claims the shortest return of the window (2 us if the window
+-- has no such return). It claims all of the time if that is the call's own, because cudaFree takes as long after a wait
+-- as without one. If the clocks show that the work had not ended yet, the edge leads from the work's start, and its
+-- time belongs to the work.
 return_claims AS (
     SELECT
         w.window_no,  -- The window.
@@ -527,13 +528,13 @@ polling AS (
 poll_ends AS (
     SELECT *, has_waited AND NOT is_late AND floor(pauses) > floor(pauses - pause_share) AS is_pause FROM polling
 ),
--- One row: an edge from GPU work to the last call of a loop that asked for it, in a window with a covering path.
+-- One row: an edge from GPU work to the last call of a loop that polled for it, in a window with a covering path.
 -- How: from the end of the work. If the call began before that end, the edge leads from the work's start, and its time
 -- belongs to the work. If the loop's first call found the work done, the edge claims the shortest time that a loop of
 -- the window took to see the end of its work.
--- How late a loop sees the end is chance, at most the time from one call to the next. Part of that time is the call's
--- own; the rest (pause_share) is spent between calls. So that share of a window's loops has edges of host time, and the
--- other loops have edges of the call's time.
+-- A loop sees the end with a random delay of at most the time from one call to the next. Part of that time is the
+-- call's own; the rest (pause_share) is spent between calls. So that share of a window's loops has edges of host time,
+-- and the other loops have edges of the call's time.
 poll_claims AS (
     SELECT
         w.window_no,  -- The window.
@@ -558,7 +559,7 @@ poll_claims AS (
         -- Event that the edge's time belongs to.
         CASE WHEN w.is_late THEN w.source_event_id WHEN NOT w.is_pause THEN w.event_id END AS attributed_event_id,
         FALSE AS is_earlier,  -- A wait for GPU work from outside the window.
-        TRUE AS is_inferred,  -- No cuda_sync row records the work that a call asks for.
+        TRUE AS is_inferred,  -- No cuda_sync row records the work for which a call polls.
         FALSE AS yields  -- Edges that other models add into the same node replace this edge.
     FROM poll_ends AS w
 )

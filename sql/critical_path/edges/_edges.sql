@@ -1,9 +1,9 @@
 -- One row: an edge of the dependency graph of a window, with numeric columns only.
 -- How: the edges of all models whose header has `-- part of: _edge_parts`. Ascending edge_id is the order in which HTA
 -- inserts them.
--- If the path covers the window, the edges are those of all models whose header has `-- part of: _claim_parts`, and of
--- _edge_parts only those that other models add (kind 7). An edge's weight is then the part of the elapsed time that it
--- claims: all of it if the edge bound its destination, else its least time.
+-- If the path covers the window, the edges come from all models whose header has `-- part of: _claim_parts`. From
+-- _edge_parts, only the edges that other models add (kind 7) are used. An edge's weight is then the part of the elapsed
+-- time that it claims. The binding edge of a node claims all of the time, any other edge only its minimum time.
 -- edge_id: 2^60 times the kind of the edge (1 lock, 2 call stack, 3 kernel, 4 synchronization, 5 data, 6 inferred, 7
 -- any other), plus the edge's position among the edges of its kind. For the call stack, the position is 2^40 times the
 -- thread, plus the position on the thread. Edges of kind 7 are numbered here. Two nodes have at most one edge of kind
@@ -57,7 +57,7 @@ joined AS (
         ON p.window_no = a.window_no AND p.src_node_id = a.src_node_id AND p.dst_node_id = a.dst_node_id
     WHERE a.choice = 1 AND NOT p.yields
 ),
--- A node with an added edge needs no yielding edge, which stands in only while nothing better is known.
+-- A node with an added edge needs no yielding edge, because a yielding edge only applies if no other edge is known.
 known AS (
     SELECT DISTINCT window_no, dst_node_id FROM added WHERE choice = 1
 ),
@@ -78,8 +78,8 @@ all_edges AS (
         ON j.window_no = a.window_no AND j.src_node_id = a.src_node_id AND j.dst_node_id = a.dst_node_id
     WHERE a.choice = 1 AND j.window_no IS NULL
 ),
--- A wait explains only the time of the call itself. Such edges get a separate join key, because DuckDB would compare
--- every edge with every wait if the join condition contained the types in addition to the time.
+-- A wait explains only the time of the call itself, so only edges of a call's own time get a join key. With the edge
+-- types in the join condition, DuckDB would compare every edge with every wait.
 edges AS (
     SELECT
         e.*,
@@ -93,7 +93,7 @@ SELECT
     e.window_no,  -- The window.
     e.edge_id,  -- Number of the edge within the window; ascending in insertion order.
     e.src_node_id,  -- Source node: twice the event, plus 1 for its end.
-    e.dst_node_id,  -- Destination node, numbered likewise.
+    e.dst_node_id,  -- Destination node, numbered like the source node.
     CAST(e.edge_code AS INTEGER) AS edge_code,  -- Type of the edge in edge_types.
     -- Weight as measured, ns.
     CASE WHEN e.ends_blocking_call AND p.blocking_is_always_free THEN 0 ELSE e.weight_ns END AS weight_ns,

@@ -1,8 +1,8 @@
 -- One row: an edge into GPU work, or its own time, in a window with a covering path.
 -- part of: _claim_parts
--- How: edges from its launch and from the work before it on its stream (work_claims), from awaited work on other
--- streams (wait_claims) and, if nothing led to it, from the start of the window (root_claims). bound_work decides which
--- of them held up its start.
+-- How: edges lead into work from its launch and from the work before it on its stream (work_claims), and from awaited
+-- work on other streams (wait_claims). A node without such an edge gets an edge from the start of the window
+-- (root_claims). bound_work decides which of them delayed its start.
 WITH depending AS (
     SELECT w.window_no, d.event_id, d.source_event_id
     FROM _graph_dependencies AS d
@@ -21,13 +21,13 @@ all_waits AS (
     UNION ALL
     SELECT window_no, event_id, source_event_id, FALSE FROM depending
 ),
--- A wait may be recorded by one call and inferred from another: then it is recorded.
+-- A wait that one call records counts as recorded, even if it is also inferred from another call.
 merged_waits AS (
     SELECT window_no, event_id, source_event_id, bool_and(is_inferred) AS is_inferred
     FROM all_waits
     GROUP BY window_no, event_id, source_event_id
 ),
--- Materialized: DuckDB would join the work that waits with all other work of the window.
+-- Materialized, because DuckDB would join the waiting work with all other work of the window.
 waiting AS MATERIALIZED (
     SELECT w.window_no, w.event_id, w.source_event_id, w.is_inferred, k.stream_key, k.start_ns
     FROM merged_waits AS w
@@ -35,8 +35,8 @@ waiting AS MATERIALIZED (
 ),
 -- One row: GPU work of a window with a covering path, and work of the window on another stream that it waited for.
 -- How: the waits of _window_waits and the dependencies inside CUDA graphs (_graph_dependencies), unless the times
--- contradict them by more than clocks disagree (10 us). Graph work whose dependencies the trace records has no inferred
--- waits.
+-- contradict them by more than the disagreement of clocks (10 us). Graph work whose dependencies the trace records has
+-- no inferred waits.
 possible_waits AS MATERIALIZED (
     SELECT
         w.window_no,  -- The window.
@@ -136,8 +136,8 @@ spreads AS (
     FROM left_over
     GROUP BY trace_profile_id, device, is_graph
 ),
--- One row: a device of a trace and a kind of launch (of one GPU activity, or of a graph), with the least launch
--- latency, the least gap between neighbors of a stream, and the spread of both.
+-- One row: a device of a trace and a kind of launch (of one GPU activity, or of a graph), with the minimum launch
+-- latency, the minimum gap between neighbors of a stream, and the spread of both.
 -- How: the smallest latency and gap that are not negative, over the whole trace. If the smallest gap exceeds 2 us, or
 -- the smallest latency exceeds 20 us (100 us for a graph), the device never started work immediately. Then 1 us or 5 us
 -- applies, as on most devices. Spreads are averages over work whose bound is certain: its launch if it began long after
@@ -147,14 +147,15 @@ device_floors AS (
         f.trace_profile_id,  -- The trace as a profile sees it.
         f.device,  -- The device.
         f.is_graph,  -- The launches are launches of graphs.
-        f.launch_ns,  -- Least time from the start of a launch call to the start of its work, ns.
-        f.earliest_ns,  -- The same, ns; negative if work began before its launch because clocks disagree.
-        f.gap_ns,  -- Least time from the end of work to the start of the next on its stream, ns.
-        -- Mean launch latency above the least, ns.
+        f.launch_ns,  -- Minimum time from the start of a launch call to the start of its work, ns.
+        -- launch_ns; if work began before its launch because clocks disagree, the most negative latency, ns.
+        f.earliest_ns,
+        f.gap_ns,  -- Minimum time from the end of work to the start of the next work on its stream, ns.
+        -- Mean launch latency above the minimum, ns.
         greatest(
             coalesce(s.launch_spread_ns, threshold('launch_spread_usual_ns')), threshold('launch_spread_least_ns')
         ) AS launch_spread_ns,
-        -- Mean gap above the least, ns.
+        -- Mean gap above the minimum, ns.
         greatest(
             coalesce(s.gap_spread_ns, threshold('gap_spread_usual_ns')), threshold('gap_spread_least_ns')
         ) AS gap_spread_ns
@@ -165,7 +166,7 @@ device_floors AS (
 asked AS (
     SELECT window_no, trace_profile_id FROM _asked_windows WHERE covers_window
 ),
--- possible_waits has no wait for work that ended later by more than clocks disagree.
+-- possible_waits contains no wait for work that ended later by more than the disagreement of clocks.
 last_waits AS (
     SELECT w.window_no, w.event_id, max(w.source_end_ns) AS waited_until_ns
     FROM possible_waits AS w
@@ -190,7 +191,7 @@ possible AS (
         -- Later work of a graph launch follows the first. Work launched long before its stream was free follows the
         -- stream.
         g.first_ns < k.start_ns
-        -- (Overlapped work, and awaited work that is not in the trace, count as ended when this work begins.)
+        -- Overlapped work, and awaited work that is not in the trace, count as ended when this work begins.
         OR greatest(
             CASE WHEN k.outside_end_ns < k.start_ns THEN k.outside_end_ns END,
             CASE WHEN k.last_end_ns > k.start_ns THEN k.start_ns ELSE k.last_end_ns END
@@ -216,7 +217,7 @@ possible AS (
         ON f.trace_profile_id = w.trace_profile_id AND f.device = k.device
             AND f.is_graph = (g.launch_event_id IS NOT NULL)
 ),
--- The time above the least of each candidate, in spreads.
+-- The time of each candidate above its minimum, in multiples of the spread.
 rests AS (
     SELECT
         *,
@@ -226,17 +227,17 @@ rests AS (
         END AS launch_rest,
         CASE
             WHEN overlapped_ts_ns IS NULL THEN since_last_ns - least(since_last_ns, gap_ns)
-            -- Launched before the overlapped work began: it follows that work. Launched later: it follows its launch.
+            -- Work launched before the overlapped work began follows that work. Work launched later follows its launch.
             WHEN latency_ns - launch_ns < since_last_ns THEN since_last_ns
             ELSE 0
         END / gap_spread_ns AS last_rest,
         (since_wait_ns - least(since_wait_ns, gap_ns)) / gap_spread_ns AS wait_rest
     FROM possible
 ),
--- One row: a GPU activity of a window with a covering path, with what held up its start.
--- How: a launch delays work by at least the device's least launch latency. The work before it on the stream, and waits,
--- delay it by at least the least gap. The candidate that would have let the work start last bound it. Its edge claims
--- all of the time, the other edges claim the least.
+-- One row: a GPU activity of a window with a covering path, with the reason for the delay of its start.
+-- How: a launch delays work by at least the device's minimum launch latency. The preceding work on the stream, and
+-- waits, delay it by at least the minimum gap. The candidate that allowed the latest start is binding: its edge claims
+-- all of the time, and the other edges claim the minimum.
 bound_work AS MATERIALIZED (
     SELECT
         window_no,  -- The window.
@@ -248,20 +249,20 @@ bound_work AS MATERIALIZED (
         since_launch_ns,  -- Time since that node, ns; NULL if the window has no such node.
         is_early,  -- The work began before its launch call, because clocks disagree.
         last_event_id,  -- Work before it on its stream or in its graph.
-        since_last_ns,  -- Time since that work ended, or began if both overlap, ns; NULL if there is none.
+        since_last_ns,  -- Time since that work ended, or began if both overlap, ns; NULL without such work.
         overlapped_ts_ns IS NOT NULL AS overlaps_last,  -- The work began before that work ended.
-        last_end_ns <= start_ns + duration_ns AS ends_after_last,  -- The work does not end before that work.
-        -- Other work on its stream that it follows.
+        last_end_ns <= start_ns + duration_ns AS ends_after_last,  -- The activity does not end before last_event_id.
+        -- Other work on the stream that the activity follows.
         CASE WHEN ordered_after_event_id <> last_event_id THEN ordered_after_event_id END AS ordered_after_event_id,
-        overlaps_previous,  -- It overlaps the work that began before it on its stream.
-        since_wait_ns,  -- Time since the last awaited work ended, ns; NULL if it waited for none.
-        CASE WHEN is_early THEN 0 ELSE launch_ns END AS launch_ns,  -- Least latency of a launch on its device, ns.
-        gap_ns,  -- Least gap on its device, ns.
+        overlaps_previous,  -- The activity overlaps the work that began before it on its stream.
+        since_wait_ns,  -- Time since the last awaited work ended, ns; NULL without awaited work.
+        CASE WHEN is_early THEN 0 ELSE launch_ns END AS launch_ns,  -- Minimum latency of a launch on the device, ns.
+        gap_ns,  -- Minimum gap on the device, ns.
         waits_for_earlier_work,  -- Work from outside the window ran for most of the time.
-        outside_is_inferred,  -- An inferred wait alone shows that work.
-        -- It was launched behind work from outside the window.
+        outside_is_inferred,  -- Only an inferred wait shows the work from outside the window.
+        -- The activity was launched behind work from outside the window.
         coalesce(held_up_since_launch, FALSE) AS held_up_since_launch,
-        -- What held up its start: launch, last (the work before it), wait, or start (nothing in the window).
+        -- Reason for the delay of its start: launch, last (the work before it), wait, or start (nothing in the window).
         CASE
             WHEN last_rest <= least(coalesce(wait_rest, last_rest), coalesce(launch_rest, last_rest)) THEN 'last'
             WHEN wait_rest <= coalesce(launch_rest, wait_rest) THEN 'wait'
@@ -290,12 +291,12 @@ work_claims AS (
     UNION ALL
     SELECT
         k.window_no, 3, k.ordinal * 8 + 1, k.launch_node_id, k.event_id * 2,
-        -- Launched behind work from outside the window, so the edge is not a launch delay.
+        -- The work was launched behind work from outside the window, so the edge is not a launch delay.
         CASE
             WHEN k.bound_by = 'launch' AND (k.waits_for_earlier_work OR k.held_up_since_launch)
                 THEN edge_code('KERNEL_KERNEL_DELAY')
-            -- Began before its launch by the GPU's clock: the time belongs to the operator that the launching thread
-            -- was in.
+            -- By the GPU's clock, the work began before its launch. The time belongs to the operator that the launching
+            -- thread was in.
             WHEN c.event_id IS NOT NULL THEN edge_code('OPERATOR_KERNEL')
             ELSE edge_code('KERNEL_LAUNCH_DELAY')
         END,
@@ -319,8 +320,8 @@ work_claims AS (
     FROM bound_work AS k
     WHERE k.since_last_ns IS NOT NULL AND NOT k.overlaps_last
     UNION ALL
-    -- Overlapping work: the time until the second activity begins belongs to the first. The second does not end before
-    -- the first.
+    -- For overlapping work, the time until the second activity begins belongs to the first. The second activity does
+    -- not end before the first.
     SELECT
         k.window_no, 3, k.ordinal * 8 + 3, k.last_event_id * 2, k.event_id * 2, edge_code('OPERATOR_KERNEL'),
         k.since_last_ns, k.last_event_id, FALSE, FALSE, FALSE
@@ -398,7 +399,7 @@ ranked AS (
     FROM roots
     WINDOW in_time AS (PARTITION BY window_no ORDER BY at_ns, node_id)
 ),
--- One row: an edge from the first node of a window with a covering path to a node that no event of the window led to.
+-- One row: an edge from the first node of a window with a covering path to a node without another incoming edge.
 -- How: such nodes are the first nodes of threads, and GPU work without a launch and without earlier work. The earliest
 -- of these nodes is the first node of the window.
 root_claims AS (
@@ -411,7 +412,7 @@ root_claims AS (
         -- Type of the edge.
         CASE WHEN r.is_work THEN edge_code('KERNEL_KERNEL_DELAY') ELSE edge_code('HOST_GAP') END AS edge_code,
         r.at_ns - r.start_ns AS claim_ns,  -- Time that the edge claims, ns: all of the elapsed time.
-        CAST(NULL AS BIGINT) AS attributed_event_id,  -- Event that the edge's time belongs to: none.
+        CAST(NULL AS BIGINT) AS attributed_event_id,  -- Event that the edge's time belongs to; always NULL.
         r.is_work AS is_earlier,  -- A wait for GPU work from outside the window.
         FALSE AS is_inferred,  -- A wait that no cuda_sync row records.
         TRUE AS yields  -- Edges that other models add into the same node replace this edge.

@@ -64,8 +64,8 @@ chosen AS (
 -- One row: a GPU activity of a CUDA or HIP graph that ran on several streams, and the work of the same launch that
 -- ended last before it began.
 -- How: the latest end among the work that it depends on (_graph_dependencies). If the trace does not record the graph's
--- edges, the last work of the launch that ended before it began is assumed to have released it: starts and ends of a
--- launch's work in time order, the last end before each start.
+-- edges, the last work of the launch that ended before it began is assumed to have released it. To find that work, sort
+-- the starts and ends of a launch's work by time, and take the last end before each start.
 graph_order AS (
     SELECT
         window_no,  -- The window.
@@ -192,7 +192,8 @@ SELECT
         WHEN k.overlap_counts_once AND k.previous_event_id <> k.last_event_id THEN k.previous_event_id
         WHEN o.is_inferred THEN k.last_event_id
     END AS ordered_after_event_id,  -- Other work on its stream that it follows but did not wait for.
-    k.previous_end_ns > k.start_ns AS overlaps_previous,  -- It overlaps the work that began before it on its stream.
+    -- The activity overlaps the work that began before it on its stream.
+    k.previous_end_ns > k.start_ns AS overlaps_previous,
     k.launch_event_id,  -- The call that launched it.
     k.launch_ts_ns,  -- Start of that call, ns.
     k.launch_in_window,  -- The launch call is a node of the window.
@@ -205,7 +206,7 @@ SELECT
         AND (o.any_source_end_ns IS NULL OR o.any_source_end_ns < k.launch_ts_ns)
         AND (o.outside_end_ns IS NULL OR o.outside_end_ns < k.launch_ts_ns),
         FALSE
-    ) AS waited_for_launch,  -- Its launch determined its start.
+    ) AS waited_for_launch,  -- The activity's launch determined its start.
     coalesce(
         k.last_end_ns IS NOT NULL
         AND k.start_ns - k.last_end_ns < k.kernel_gap_limit_ns
@@ -214,21 +215,21 @@ SELECT
             ELSE o.other_source_end_ns IS NULL OR o.other_source_end_ns < k.last_end_ns
         END,
         FALSE
-    ) AS may_wait_for_last,  -- It may have waited for the work before it.
+    ) AS may_wait_for_last,  -- The activity may have waited for the work before it.
     -- Last end of work from outside the window that preceded it on its stream or that it waited for, ns.
     o.outside_end_ns,
-    -- An inferred wait alone shows that work from outside the window.
+    -- Only an inferred wait shows that work from outside the window.
     coalesce(o.outside_end_ns > o.known_outside_end_ns, o.outside_end_ns IS NOT NULL) AS outside_is_inferred,
     -- Work in the window on another stream had to end first.
     o.other_source_end_ns IS NOT NULL AS waits_on_other_stream,
-    -- It was launched behind work from outside the window, and follows no work of the window on its stream.
+    -- The activity was launched behind work from outside the window, and follows no work of the window on its stream.
     coalesce(
         k.launch_in_window AND k.last_end_ns IS NULL AND o.outside_end_ns >= k.launch_ts_ns
         AND (o.other_source_end_ns IS NULL OR o.other_source_end_ns < o.outside_end_ns),
         FALSE
     ) AS held_up_since_launch,
     -- Work from outside the window ran for at least half of the time since the launch, or since the end of the work
-    -- before it. A gap is named after the work that fills most of it.
+    -- before it. Half is the limit, because a gap gets the name of the work that fills most of it.
     coalesce(
         o.outside_end_ns IS NOT NULL
         AND 2 * (

@@ -176,7 +176,8 @@ bounded AS (
 -- How: an operator is free if neither it nor an operator inside it hides data. An operator that is not free keeps its
 -- position among its neighbors.
 -- Free neighbors have two bounds. The lower bound is the start of the enclosing operator or the end of the last
--- operator before them that is not free. The upper bound is defined likewise.
+-- operator before them that is not free. The upper bound is the end of the enclosing operator or the start of the next
+-- operator that is not free.
 data_order AS (
     SELECT
         thread_key // 1048576 AS window_no,  -- The window; thread_key is 2^20 times it, plus the thread (_stack_order).
@@ -228,7 +229,7 @@ data_flows AS (
         f.src_event_id,  -- The operator that must end first.
         f.dst_event_id,  -- The operator that needs the data.
         f.ordinal,  -- Position of its start on the thread.
-        f.is_next  -- No node lies between them, so the serial edge already is the dependency.
+        f.is_next  -- No node is between them, so the serial edge already is the dependency.
     FROM flows AS f
     LEFT JOIN flows AS around
         ON around.window_no = f.window_no AND around.src_event_id = f.src_event_id
@@ -236,8 +237,8 @@ data_flows AS (
     WHERE around.window_no IS NULL
 ),
 -- One row: a serial edge of a CPU thread that is dropped because no data flows along it.
--- How: edges from the end of a free operator to the start of the next operator, if that is free and needs no data of
--- the first.
+-- How: edges from the end of a free operator to the start of the next operator, if the next operator is free and needs
+-- no data of the first.
 fallen_edges AS (
     SELECT
         after.window_no,  -- The window.

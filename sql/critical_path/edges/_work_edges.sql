@@ -31,7 +31,8 @@ kernel_edges AS (
         NOT k.covers_window AND (k.waited_for_launch OR k.zero_weight_launch AND k.launch_in_window)
         AND NOT k.held_up_since_launch
     UNION ALL
-    -- Launched behind work from outside the window: not a launch delay, and the window has no work that it follows.
+    -- Work launched behind work from outside the window: the edge is not a launch delay, and the window contains no
+    -- work that it follows.
     SELECT
         k.window_no, 3, k.ordinal * 8 + 1, k.launch_event_id * 2, k.event_id * 2, edge_code('KERNEL_KERNEL_DELAY'),
         k.start_ns - k.launch_ts_ns, FALSE, NULL, k.waits_for_earlier_work,
@@ -47,8 +48,8 @@ kernel_edges AS (
     FROM _kernel_nodes AS k
     WHERE NOT k.covers_window AND k.may_wait_for_last AND NOT k.waited_for_launch AND k.overlapped_ts_ns IS NULL
     UNION ALL
-    -- Overlapping work: the time until the second activity begins belongs to the first. The second does not end before
-    -- the first.
+    -- For overlapping work, the time until the second activity begins belongs to the first. The second activity does
+    -- not end before the first.
     SELECT
         k.window_no, 3, k.ordinal * 8 + 3, k.last_event_id * 2, k.event_id * 2, edge_code('OPERATOR_KERNEL'),
         k.start_ns - k.overlapped_ts_ns, FALSE, k.last_event_id, FALSE, FALSE
@@ -68,7 +69,7 @@ kernel_edges AS (
     FROM _kernel_nodes AS k
     WHERE
         NOT k.covers_window AND k.ordered_after_event_id IS NOT NULL
-        -- Not beside one of the edges above.
+        -- Excludes pairs of nodes that one of the edges above already joins.
         AND NOT (
             k.ordered_after_event_id = k.last_event_id
             AND (k.overlapped_ts_ns IS NOT NULL OR k.may_wait_for_last AND NOT k.waited_for_launch)
@@ -77,7 +78,7 @@ kernel_edges AS (
 ordered AS (
     SELECT
         s.window_no, s.event_id, s.is_call, s.source_event_id, s.is_inferred,
-        -- Computed here and not in the join condition, because DuckDB would compare every wait with every GPU activity.
+        -- Computed here, because in the join condition it would make DuckDB compare every wait with every GPU activity.
         coalesce(
             k.last_event_id = s.source_event_id
             AND (k.overlapped_ts_ns IS NOT NULL OR k.may_wait_for_last AND NOT k.waited_for_launch)

@@ -6,7 +6,7 @@ SELECT
     w.window_id,  -- The window.
     e.edge_id,  -- Number of the edge within the window; ascending in the order in which HTA inserts edges.
     e.src_node_id,  -- Source node: twice the event, plus 1 for its end.
-    e.dst_node_id,  -- Destination node, numbered likewise.
+    e.dst_node_id,  -- Destination node, numbered like the source node.
     e.src_node_id // 2 AS src_event_id,  -- Event of the source node.
     e.src_node_id % 2 = 0 AS src_is_start,  -- The source is the event's start.
     e.dst_node_id // 2 AS dst_event_id,  -- Event of the destination node.

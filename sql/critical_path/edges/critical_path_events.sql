@@ -21,8 +21,8 @@ SELECT
     c.device,  -- Device of GPU work.
     c.stream_key,  -- The stream as the profile sees it, which orders GPU work; a stream in streams by default.
     c.is_blocking,  -- A call that waits for the GPU.
-    -- The call that launched GPU work; NULL on the host, and in profile hta, whose scenarios know launches by edges
-    -- alone.
+    -- The call that launched GPU work; NULL on the host, and in profile hta, whose scenarios identify launches only by
+    -- edges.
     CASE WHEN w.profile <> 'hta' THEN c.launch_event_id END AS launch_event_id,
     h.around_event_id,  -- For an owner of host time: the enclosing annotation or function; NULL if there is none.
     -- Displayed owner: the enclosing annotation, else the module's or user's own function, else the event itself.

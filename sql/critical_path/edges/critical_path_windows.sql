@@ -40,6 +40,6 @@ SELECT
     CASE WHEN w.covers_window THEN coalesce(s.end_ns, w.end_ns) ELSE w.end_ns END AS path_end_ns,
     w.window_no,  -- Number of the window within this computation; private models join on it.
     w.trace_profile_id,  -- Number of the trace and profile within this computation.
-    w.covers_window  -- The path covers the whole window: every node has an edge that bound it.
+    w.covers_window  -- The path covers the whole window: every node has a binding edge.
 FROM _asked_windows AS w
 LEFT JOIN spans AS s ON s.window_no = w.window_no

@@ -1,4 +1,4 @@
--- One row: a call of a loop that asked until GPU work had ended (_poll_loops), in a window with a covering path that
+-- One row: a call of a loop that polled until GPU work had ended (_poll_loops), in a window with a covering path that
 -- contains the last call of the loop.
 -- Materialized, as in _window_waits: DuckDB may otherwise join each loop with each window of its trace first.
 WITH calls AS MATERIALIZED (

@@ -13,7 +13,7 @@ SELECT
     s.attributed_event_id,  -- The event.
     e.name,  -- Its name.
     e.cat,  -- Its category.
-    s.duration_ns  -- Its time on the path, ns.
+    s.duration_ns  -- Time of the event on the path, ns.
 FROM summed AS s
 JOIN critical_path_windows AS w ON w.window_no = s.window_no
 LEFT JOIN events AS e ON e.trace_id = w.trace_id AND e.event_id = s.attributed_event_id

@@ -30,7 +30,7 @@ SELECT
     b.duration_ns,  -- The edge's time in the summary, ns: measured in HTA, used in default.
     b.attributed_event_id,  -- Event that the edge's time belongs to; NULL for edges without time and for launch delays.
     coalesce(b.attributed_event_id, b.dst_node_id // 2) AS event_id,  -- The event to show for this edge.
-    -- Name of the attributed event. For a launch delay (names_work in edge_types), or if earlier work held up a kernel,
+    -- Name of the attributed event. For a launch delay (names_work in edge_types), or if earlier work delayed a kernel,
     -- the name of the kernel. NULL for edges without time.
     CASE
         WHEN b.attributed_event_id IS NOT NULL OR t.names_work OR b.waits_for_earlier_work

@@ -7,6 +7,6 @@ SELECT
     name,  -- Name of the kernel or operator.
     cat,  -- Its category: kernel, gpu_memcpy, cpu_op, cuda_runtime, …
     count(*) AS n_events,  -- Number of events of that name on the path.
-    TRY_CAST(sum(duration_ns) AS BIGINT) AS duration_ns  -- Their time on the path, ns.
+    TRY_CAST(sum(duration_ns) AS BIGINT) AS duration_ns  -- Time of these events on the path, ns.
 FROM _path_by_event
 GROUP BY trace_id, window_id, name, cat

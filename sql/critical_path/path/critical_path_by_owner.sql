@@ -10,7 +10,7 @@ SELECT
     owner_cat,  -- Its category: kernel, cpu_op, user_annotation, …; NULL if the owner is not an event.
     bound_by,  -- Bound of that time, as in critical_path.
     count(*) AS n_edges,  -- Number of edges on the path.
-    TRY_CAST(sum(duration_ns) AS BIGINT) AS duration_ns  -- Their time on the path, ns.
+    TRY_CAST(sum(duration_ns) AS BIGINT) AS duration_ns  -- Time of these edges on the path, ns.
 FROM critical_path
 WHERE duration_ns <> 0
 GROUP BY trace_id, window_id, owner, owner_cat, bound_by

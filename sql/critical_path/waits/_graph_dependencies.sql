@@ -1,9 +1,9 @@
 -- One row: GPU work of a CUDA graph and work of the same launch that it depends on, if the trace records the graph's
 -- edges (Cuspy with enable_graph_dependencies, PyTorch PR 190850).
--- How: an edge is an arrow of category ac2g between two GPU activities. It begins at the end of one and ends at the
--- start of the other, on the rows on which they are drawn. An edge may lead through nodes that are not GPU work (event
--- records, host functions); up to two such nodes in a row are followed. Only work without dependencies has an arrow
--- from its launch.
+-- How: an edge is an arrow of category ac2g between two GPU activities. The arrow begins at the end of one activity and
+-- ends at the start of the other, on the rows on which they are drawn. An edge may lead through nodes that are not GPU
+-- work (event records, host functions); up to two such nodes in a row are followed. Only work without dependencies has
+-- an arrow from its launch.
 WITH nodes AS (
     SELECT
         e.trace_id, e.event_id, e.pid, e.tid, e.start_ns, e.end_ns, e.correlation,

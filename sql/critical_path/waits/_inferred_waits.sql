@@ -1,20 +1,20 @@
 -- One row: GPU work or a CPU call, and the GPU work that it waited for (by rule call_order: may have waited for), if
 -- neither a cuda_sync row nor a stream wait call shows the wait.
--- How: the candidate on each other stream is the work that ended last before the wait was over. The latest candidate
--- counts. There are three kinds of evidence.
+-- How: the candidate on each other stream is the work that ended last before the wait was over. The candidate that
+-- ended last counts. There are three kinds of evidence.
 -- 1. In a trace without cuda_sync rows, GPU work that starts after a gap of more than 50 us waited for work that ended
 -- at most 50 us before, or that covered half of the gap (both, if the trace has stream wait calls).
 -- 2. A blocking call waited for work that was launched before the call and ended during it. A copying call waited for
--- its own copy. A call for a device did not wait for a device that goes on after the call with work launched before it,
--- if work of another device ended during the call.
+-- its own copy. If work of another device ended during the call, a call for a device did not wait for a device that is
+-- still busy after the call with work launched before it.
 -- A call for one stream or event waits for one candidate. The usual time from the end of the work to the return of the
 -- call is the median over calls in which only one candidate ended. The candidate closest to it counts, and the likely
 -- one (likely_waits) has an advantage of half of the median.
--- 3. The order of calls (likely_waits) shows what a call has to wait for, whether or not the work ended during it.
--- The first work on a stream waited for work from before the trace if it began more than 1 ms after its launch
--- returned. So did a copy that a call waited for, if it began more than 1 ms after the call began and its stream was
--- idle when the call began. Later work of a graph's launch did not: once its first work has begun, the launch waits for
--- nothing earlier.
+-- 3. The order of calls (likely_waits) shows what a call has to wait for, whether or not the work ended during it. The
+-- first work on a stream waited for work from before the trace if it began more than 1 ms after its launch returned. So
+-- did a copy that a call waited for, if it began more than 1 ms after the call began and its stream was idle when the
+-- call began. Later work of a graph's launch did not, because a launch whose first work has begun waits for nothing
+-- earlier.
 WITH inferring AS (
     SELECT DISTINCT p.trace_profile_id, p.trace_id, w.records_waits AS is_recorded
     FROM _profiles AS p
@@ -93,8 +93,8 @@ waits AS (
         AND (w.free_ns IS NULL OR w.start_ns - w.free_ns > threshold('wait_gap_ns'))
     UNION ALL
     -- A call may return up to 10 us (of a longer call 1 %, at most 50 us) before the end of the awaited work, because
-    -- GPU and host clocks differ. Shorter calls show nothing, and neither do calls that only ask whether work has
-    -- ended.
+    -- GPU and host clocks differ. Shorter calls are not evidence, and neither are calls that only query whether work
+    -- has ended.
     SELECT
         e.trace_profile_id, e.event_id, 'blocking_call', NULL, NULL, e.start_ns, e.start_ns,
         e.start_ns + e.duration_ns + greatest(
@@ -120,7 +120,7 @@ stream_list AS (
         ON c.trace_profile_id = w.trace_profile_id AND c.event_id = w.launch_event_id
     LEFT JOIN threads AS t ON t.trace_id = i.trace_id AND t.thread_id = c.thread_id
 ),
--- Every wait, with every stream that it may have waited for.
+-- Every wait, with every stream that may contain the awaited work.
 asked AS (
     SELECT DISTINCT q.*, s.stream_key AS source_stream_key, s.device AS source_device
     FROM waits AS q
@@ -293,17 +293,17 @@ on_streams AS (
 ),
 -- One row: a blocking call and GPU work that it may have waited for, if no cuda_sync row shows the wait.
 -- How: by the order of calls on a thread, together with the autograd engine's threads that work for it. A blocking call
--- waits for the work launched last. A call for an event waits for the work launched last before the event recorded
--- last. A call for the whole device waits for the work launched last on every stream of its process. A copying call
--- waits for its own copy. The times decide whether a call did wait, because an edge only states what could not have
--- happened earlier.
+-- waits for the work launched last. A call for an event waits for the work launched last before the most recent event
+-- record. A call for the whole device waits for the work launched last on every stream of its process. A copying call
+-- waits for its own copy. The times decide whether a call did wait, because an edge only states a lower bound on the
+-- time of its destination.
 likely_waits AS (
     SELECT
         c.trace_profile_id,  -- The trace as a profile sees it.
         c.event_id,  -- A call that may have waited.
         c.source_event_id,  -- GPU work that it may have waited for.
         h.end_ns,  -- Its end, ns.
-        c.waits_for_one  -- The call is for one stream or event, so it waited for no other work.
+        c.waits_for_one  -- The call is for a single stream or event, so it waited for no other work.
     FROM (
         SELECT
             trace_profile_id, event_id,
@@ -403,8 +403,8 @@ WHERE
     l.event_id IS NULL AND x.event_id IS NULL AND NOT w.is_recorded AND w.start_ns = f.first_ns
     AND (
         w.busy_until_ns IS NULL AND w.start_ns - (c.start_ns + c.duration_ns) > threshold('before_trace_ns')
-        -- A call that waited for its own copy, which began late although no recorded work held it up. A launch that
-        -- took long was slow itself: it loaded a module, say.
+        -- A call waited for its own copy, and the copy began late although no recorded work delayed it. A long launch
+        -- is not evidence, because the launch itself was slow, for example because it loaded a module.
         OR e.cat = 'gpu_memcpy'
         AND w.end_ns <= c.start_ns + c.duration_ns + greatest(
             threshold('call_disagrees_ns'),

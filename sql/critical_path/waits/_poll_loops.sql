@@ -1,11 +1,11 @@
 -- One row: a call that asks whether GPU work has ended, in a loop of such calls that waits for the end.
--- How: a loop is a run of such calls (poll_runs), as in `while not event.query(): pass`. It waited for work that an
--- event recorded and that ended between the last two calls, give or take 2 us by which clocks disagree. That is the
--- work launched last before the event that the thread recorded last or, in a long loop, before an earlier event.
--- Allocators ask for many events in a row, and a watchdog asks once a second; neither waits. So a run that no such work
--- ends is not a loop. Nor is any run on a thread that spends most of its polling time in such runs. On a thread with
--- loops, a single call that finds the work done counts as a loop, too, although it did not have to wait. Only in
--- profiles that infer waits.
+-- How: a loop is a run of such calls (poll_runs), as in `while not event.query(): pass`. The loop waited for work
+-- before an event record, if that work ended between the last two calls, within 2 us (disagreement of clocks). The
+-- awaited work is the last work launched before the event that the thread recorded last or, in a long loop, before an
+-- earlier event. Allocators query many events in a row, and a watchdog queries once a second. Neither waits, so a run
+-- without such awaited work is not a loop. Neither is any run on a thread that spends most of its polling time in such
+-- runs. On a thread with loops, a single call that finds the work done counts as a loop, too, although it did not have
+-- to wait. Only in profiles that infer waits.
 WITH pollers AS (
     SELECT e.trace_profile_id, e.thread_id, min(r.process_no) AS process_no
     FROM _loaded_events AS e
@@ -44,8 +44,8 @@ runs AS (
     ) AS marks
 ),
 -- One row: a call that asks whether GPU work has ended, and its run of successive such calls on the thread.
--- How: only threads that do more than ask. Any other operator or call that begins or ends on the thread separates two
--- runs. A call with GPU work, by its correlation id, is not a query.
+-- How: only threads that also do something other than query. Any other operator or call that begins or ends on the
+-- thread separates two runs. A call with GPU work, by its correlation id, is not a query.
 polls AS (
     SELECT
         trace_profile_id,  -- The trace as a profile sees it.
@@ -74,7 +74,7 @@ sums AS (
 -- One row: a run of calls that ask whether GPU work has ended, one after another (polls).
 -- How: a run may be a loop that waits if it has at least two calls, no call begins before the preceding call has ended,
 -- and at most 2 ms pass between two calls (50 us in a run of two). A run of three calls, or of two calls that takes
--- over 20 us, is evidence of what its thread asks for.
+-- over 20 us, is evidence of the purpose of its thread's queries.
 poll_runs AS (
     SELECT
         trace_profile_id,  -- The trace as a profile sees it.
@@ -91,7 +91,7 @@ poll_runs AS (
         AND pause_ns <= CASE
             WHEN n_polls > 2 THEN threshold('poll_pause_ns') ELSE threshold('poll_pause_of_two_ns')
         END AS may_wait,
-        -- The run is evidence of what its thread asks for.
+        -- The run is evidence of the purpose of its thread's queries.
         n_polls > 2 OR n_polls = 2 AND end_ns - first_ns > threshold('polls_of_two_ns') AS is_evidence
     FROM sums
 ),
@@ -146,7 +146,7 @@ recorded AS (
     JOIN _thread_roles AS t ON t.trace_profile_id = m.trace_profile_id AND t.thread_id = m.thread_id
     JOIN launched AS w ON w.trace_profile_id = m.trace_profile_id AND w.event_id = m.work_event_id
 ),
--- Long loops, by parts of time longer than the time between their last two calls, as in _clip.
+-- Long loops, joined by parts of time longer than the time between their last two calls, as in _clip.
 long_runs AS (
     SELECT
         trace_profile_id, process_no, thread_id, run, first_ns, before_ns - threshold('clock_disagrees_ns') AS after_ns,

@@ -1,7 +1,8 @@
 -- model: _unstated_waits
--- One row: a window of a trace that records waits (cuda_sync rows), with its waits whose source no row states.
--- How: waits for events whose cuda_sync row does not state the record or the stream, and waits without a row that held
--- up work. Only in profiles that infer waits.
+-- One row: a window of a trace that records waits (cuda_sync rows), with the number of its waits whose source no row
+-- states.
+-- How: waits for events whose cuda_sync row does not state the record or the stream, and waits without a row that
+-- delayed work. Only in profiles that infer waits.
 -- Materialized, as in _window_waits: DuckDB may otherwise join each wait with each window of its trace first.
 WITH calls AS MATERIALIZED (
     SELECT c.window_no, w.trace_profile_id, c.event_id
@@ -13,8 +14,10 @@ WITH calls AS MATERIALIZED (
 SELECT
     c.window_no,  -- The window.
     count(*) AS n_waits,  -- Number of these waits.
-    count(*) FILTER (WHERE e.source_kernel_id IS NOT NULL) AS n_inferred,  -- Those whose source is inferred.
-    count(*) FILTER (WHERE e.evidence = 'record') AS n_with_record  -- Those whose row states the record.
+    -- Number of these waits whose source is inferred.
+    count(*) FILTER (WHERE e.source_kernel_id IS NOT NULL) AS n_inferred,
+    -- Number of these waits whose row states the record.
+    count(*) FILTER (WHERE e.evidence = 'record') AS n_with_record
 FROM _event_waits AS e
 JOIN calls AS c ON c.trace_profile_id = e.trace_profile_id AND c.event_id = e.wait_call_event_id
 WHERE
@@ -23,10 +26,10 @@ WHERE
 GROUP BY c.window_no;
 
 -- model: _stated_windows
--- One row: a window of which the trace states all waits of GPU work: it has cuda_sync rows, and no wait of the window
--- lacks its source (_unstated_waits). A window without GPU work has nothing to state.
--- How: these are the windows without the caveats no_sync_events and unstated_waits, from which stored windows and saved
--- paths read the same.
+-- One row: a window for which the trace states all waits of GPU work. The trace has cuda_sync rows, and every wait of
+-- the window has a source (_unstated_waits). A window without GPU work also has a row.
+-- How: these are the windows without the caveats no_sync_events and unstated_waits. Stored windows and saved paths read
+-- the same information from those caveats.
 WITH working AS (
     SELECT DISTINCT window_no FROM _kernel_nodes
 )

@@ -7,8 +7,8 @@
 -- of the sync and ended last (HTA 2.8.7: that began last). If another thread launched it during the call, the work
 -- launched before the call that ended last.
 -- The awaited work may run outside the window (_gpu_history). Such a row is not an edge, but it explains the time of
--- what waited. An inferred wait explains the time until the awaited work ended. The remaining time (a gap before GPU
--- work, a call's self time) keeps its weight.
+-- the waiting work or call. An inferred wait explains the time until the awaited work ended. The remaining time (a gap
+-- before GPU work, a call's self time) keeps its weight.
 WITH windows AS (
     SELECT
         w.window_no, w.trace_profile_id, p.one_wait_per_kernel, p.stream_by_device, p.overlap_counts_once,
@@ -93,7 +93,7 @@ synced_streams AS (
         s.sync_kind = 'Stream Sync' AND l.stream_key = s.stream_key
         OR s.sync_kind = 'Context Sync' AND (l.device = s.device OR NOT s.stream_by_device)
 ),
--- The work on these streams alone, so that a trace without such rows costs nothing.
+-- Only the work on these streams, so that a trace without such rows costs nothing.
 synced_work AS (
     SELECT h.*
     FROM _gpu_history AS h
@@ -167,7 +167,7 @@ SELECT
     coalesce(w.source_end_ns, s.end_ns) AS source_end_ns,  -- End of the awaited work, ns.
     -- The awaited work belongs to the window; else this row is not an edge.
     i.event_id IS NOT NULL AS source_in_window,
-    -- Both run on one stream, so the wait is legal and adds nothing.
+    -- Both run on one stream, so the wait is allowed but redundant.
     coalesce(s.stream_key = w.stream_key, FALSE) AS is_same_stream,
     -- The call began while the work was still running, so it waited for this work; FALSE for GPU work.
     FALSE AS explains_wait,
@@ -191,5 +191,5 @@ SELECT
 FROM _inferred_waits AS i
 JOIN calls AS c ON c.trace_profile_id = i.trace_profile_id AND c.event_id = i.event_id
 LEFT JOIN work AS s ON s.window_no = c.window_no AND s.event_id = i.source_event_id
--- What a call has to wait for by the order of calls is not yet a wait: see call_waits in _call_claims.
+-- By the order of calls alone, a wait is only likely: call_waits in _call_claims decides.
 WHERE i.is_call AND i.basis <> 'call_order'

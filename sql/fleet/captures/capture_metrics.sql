@@ -1,8 +1,8 @@
 -- One row: a metric of a capture, of one of its ranks, of a step, or of a rank in a step.
 -- How: summaries of the ranks in long format. For a whole capture, times are means over its ranks and their steps, so
 -- that captures of different lengths can be compared; if only some ranks have steps, over these ranks. Ranks without
--- the metric, such as those without GPU work, do not count. Its step time is the mean over steps of the slowest rank's
--- step. Shares of paths are means over the ranks that have a path.
+-- the metric, such as those without GPU work, do not count. The capture's step time is the mean over steps of the
+-- slowest rank's step. Shares of paths are means over the ranks that have a path.
 -- scope: capture
 -- check: unique(capture_id, rank, step, metric, name)
 WITH ranks AS (

@@ -1,6 +1,8 @@
 -- One row: a finding that limits the conclusions from a capture.
--- How: findings about its files, refused lanes, refused clocks, unmatched kernels, collectives dropped from the fit,
--- and contradicting evidence.
+-- How: findings about the capture's files, refused lanes, refused clocks, unmatched kernels, dropped collectives, and
+-- contradicting evidence. A lane is a process group, or a stream if the trace names no group (collective_groups). The
+-- fit computes clock offsets from the ends of matched collectives (clock_offsets). It drops a collective that the ranks
+-- left at different times.
 -- scope: capture
 WITH refused_lanes AS (
     SELECT
@@ -16,7 +18,8 @@ refused_clocks AS (
     WHERE refused_reason IS NOT NULL
     GROUP BY capture_id, refused_reason
 ),
--- A shift is that of all calls of a rank. A rank without one lacks calls between others, or numbers match its calls.
+-- shift is one number for all kernels of a rank in a lane (collective_groups). It is NULL if kernels in the middle have
+-- no partner, so that no single shift fits, or if sequence numbers match the kernels.
 used_lanes AS (
     SELECT
         capture_id, lane, rank, n_kernels - n_matched AS n_unmatched,

@@ -1,12 +1,12 @@
 -- One row: a call in a Flight Recorder's ring and a trace of its rank, with the matching call in the trace. A call
--- whose rank has no trace has one row too.
+-- whose rank has no trace also has one row.
 -- How: if the trace records sequence numbers for a group, group and number match the calls (confidence 1.0). Otherwise,
 -- calls of the group match by time: mutually nearest within 1 ms, with equal operation and number of elements (0.8). In
 -- a group without such matches, calls match by order from the end, as long as operation, number of elements and type
--- are equal (0.5). Calls of different runs do not match: no calls whose clocks, if both have a date, differ by
--- flight_recorder_run_ns or more. All other calls are unmatched. A trace belongs to dumps of the same job, or if a job
--- is unknown, to dumps of the same folder, or of one inside the other. If a folder has several sets of dumps, only the
--- newest counts.
+-- are equal (0.5). Calls of different runs do not match. If the clocks of two calls both have a date and differ by
+-- flight_recorder_run_ns or more, the calls are of different runs. All other calls are unmatched. A trace belongs to
+-- dumps of the same job. If a job is unknown, it belongs to dumps in the same folder, or in a folder inside or around
+-- the trace's folder. If a folder has several sets of dumps, only the newest counts.
 -- scope: lake
 WITH newest AS (
     SELECT set_id, job, folder, rank

@@ -34,13 +34,13 @@ lowest AS (
 SELECT
     c.capture_id,  -- The capture.
     c.rank,  -- The rank.
-    c.offset_ns,  -- How far its clock is ahead of the lowest rank's, ns; NULL where refused.
+    c.offset_ns,  -- Time by which the rank's clock is ahead of the lowest rank's clock, ns; NULL where refused.
     -- Error bar of the offset: 2 standard errors, ns; with methods one_file and shared_clock, plus the absolute value
     -- of estimate_ns.
     c.error_ns,
     c.drift_ppm,  -- Slope of the residuals over time, parts per million: mostly noise, see drift_applied.
-    -- True if the drift is significant and aligned times include it: over 5 standard errors, in more than a second and
-    -- more than one step.
+    -- True if aligned times include the drift, because it is significant: over 5 standard errors, in more than a second
+    -- and more than one step.
     c.drift_applied,
     c.n_matched,  -- Collectives used to estimate the offset.
     -- collective_ends; or if the offset is 0 and not fitted, one_file (the ranks are processes of one export) or
@@ -58,10 +58,10 @@ SELECT
     c.estimate_ns <> c.offset_ns AND c.method = 'collective_ends' AS is_clipped,
     c.sigma_ns,  -- Noise of the rank's ends (1.4826 MAD of the residuals), ns.
     c.max_residual_ns,  -- Largest residual of the collectives used to align the clocks, ns.
-    c.contradiction_ns,  -- How far the hard bounds contradict each other, ns; above 50 us no clock is aligned.
-    -- Second estimate of the offset: shortest launch delay minus that of the same lowest rank, ns; NULL unless both
-    -- ranks use one GPU and the ranks are known to be on one host (same host name, or no host names but a different
-    -- device each).
+    c.contradiction_ns,  -- Time by which the hard bounds contradict each other, ns; above 50 us, no clock is aligned.
+    -- Second estimate of the offset: shortest launch delay minus the shortest launch delay of the same lowest rank, ns;
+    -- NULL unless both ranks use one GPU and the ranks are known to be on one host (same host name, or no host names
+    -- but a different device each).
     CASE WHEN h.is_one THEN r.floor_ns - l.floor_ns END AS launch_floor_offset_ns
 FROM _fitted_clocks AS c
 LEFT JOIN ranks AS r ON r.capture_id = c.capture_id AND r.rank = c.rank

@@ -38,8 +38,8 @@ SELECT
     m.aligned_end_ns - max(m.aligned_start_ns) OVER (
         PARTITION BY m.capture_id, m.lane, m.instance
     ) AS transfer_clock_ns,
-    -- Root of the collective's waiting: the rank that was busy longest on the way back from the last rank to start,
-    -- from collective to collective, until the group last met; NULL where clocks are not aligned.
+    -- Root of the collective's waiting: the rank with the most busy time on the path back from the last rank to start,
+    -- collective by collective, to the time of the lane's preceding collective. NULL where clocks are not aligned.
     m.root_rank,
     m.matched_by,  -- Weakest evidence for the collective's match, as in collective_groups.
     m.kept  -- True if the collective is used to align the clocks.

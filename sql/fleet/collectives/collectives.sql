@@ -75,14 +75,14 @@ SELECT
     g.wait_clock_ns,  -- Waiting of all ranks together by the clock, ns; NULL where clocks are not aligned.
     g.culprit_rank,  -- Rank that the others waited for: the shortest duration, the lowest rank on ties.
     g.culprit_clock_rank,  -- Rank that started last by the clock; NULL where clocks are not aligned.
-    -- Root of the waiting: the rank that was busy longest on the way back from the last rank to start, from collective
-    -- to collective, until the group last met; NULL where clocks are not aligned.
+    -- Root of the waiting: the rank with the most busy time on the path back from the last rank to start, collective by
+    -- collective, to the time of the lane's preceding collective. NULL where clocks are not aligned.
     g.root_rank,
-    -- How much later the last rank started than the last but one, ns: the time saved if only this rank were on time;
-    -- NULL where clocks are not aligned.
+    -- Time from the start of the second-to-last rank to the start of the last rank, ns: the saving if only the last
+    -- rank were on time. NULL where clocks are not aligned.
     g.late_ns,
-    -- How much later the last rank started than the median of the others, ns, or than the end of its own previous
-    -- collective in the lane if that was later; NULL where clocks are not aligned.
+    -- Time to the last rank's start from the median start of the other ranks, or from the end of its own previous
+    -- collective in the lane if that was later, ns. NULL where clocks are not aligned.
     CASE
         WHEN g.late_ns IS NOT NULL
             THEN greatest(g.last_ns - greatest(g.median_ns, coalesce(g.left_ns, g.median_ns)), 0)
@@ -101,7 +101,7 @@ SELECT
             ) / nullif(g.group_size, 0)
     END AS bus_gigabytes_per_s,
     g.matched_by,  -- Weakest evidence for its match, as in collective_groups.
-    g.kept,  -- True if it is used to align the clocks, because all ranks left it together.
+    g.kept,  -- True if the collective is used to align the clocks, because all ranks left it together.
     g.refused_reason  -- Why the lane's collectives are not used; NULL where they are.
 FROM gathered AS g
 JOIN kinds AS k ON k.kind = g.kind

@@ -32,8 +32,8 @@ windows AS (
     LEFT JOIN seen AS s ON s.trace_id = t.trace_id
     LEFT JOIN worked AS w ON w.trace_id = t.trace_id
 ),
--- Steps do not overlap, so those that a kernel overlaps are the ones from the first that ends after its start to the
--- last that starts before its end.
+-- Steps do not overlap. So a kernel overlaps all steps from the first that ends after its start to the last that starts
+-- before its end.
 steps AS (
     SELECT *, row_number() OVER (PARTITION BY trace_id ORDER BY start_ns) AS place
     FROM windows
@@ -89,7 +89,7 @@ SELECT
     w.busy_ns,
     -- Idle time of the busiest device, ns; NULL where the trace has no GPU work.
     CASE WHEN w.busy_ns IS NOT NULL THEN greatest(w.end_ns - w.start_ns - w.busy_ns, 0) END AS idle_ns,
-    -- GPU time in the window of work launched before it, or whose launch is not in the trace, ns.
+    -- GPU time in the window of work that was launched before the window, or whose launch is not in the trace, ns.
     TRY_CAST(coalesce(e.earlier_ns, 0) AS BIGINT) AS earlier_ns
 FROM windows AS w
 LEFT JOIN earlier AS e ON e.trace_id = w.trace_id AND e.step IS NOT DISTINCT FROM w.step;
@@ -98,9 +98,9 @@ LEFT JOIN earlier AS e ON e.trace_id = w.trace_id AND e.step IS NOT DISTINCT FRO
 -- One row: a category and name of host events in a step of a trace, with their self time.
 -- How: between two consecutive starts or ends on a thread, time belongs to the event on top of the stack. So the rows
 -- of a trace add up to the time in which its threads had any open event. Depth is a running sum, as in call_stacks. The
--- order at equal times is also that of call_stacks. On a thread with Python functions, annotations own no time, because
--- they do not nest: an annotation begins inside the function that opens it and ends inside the function that closes it.
--- Names contain no step numbers and addresses, because these differ from run to run.
+-- order at equal times is also as in call_stacks. On a thread with Python functions, annotations own no time, because
+-- they do not nest with functions. An annotation begins inside the function that opens it and ends inside the function
+-- that closes it. Names contain no step numbers and addresses, because these differ from run to run.
 -- scope: trace
 -- check: unique(trace_id, step, cat, name)
 WITH cpu AS (
@@ -177,7 +177,7 @@ SELECT
     CASE WHEN o.start_ns < s.until_ns THEN s.step END AS step,
     o.cat,  -- cpu_op, cuda_runtime, user_annotation, python_function, …; NULL if not recorded.
     o.name,  -- Name of the events.
-    count(*) AS n,  -- How many.
+    count(*) AS n,  -- Number of events.
     TRY_CAST(sum(o.self_ns) AS BIGINT) AS self_ns  -- Self time of the events, ns.
 FROM named AS o
 ASOF LEFT JOIN steps AS s ON s.trace_id = o.trace_id AND s.from_ns <= o.start_ns
@@ -227,7 +227,7 @@ work AS (
     LEFT JOIN fitting AS c
         ON c.trace_id = k.trace_id AND c.cat IS NOT DISTINCT FROM k.cat AND c.name IS NOT DISTINCT FROM k.name
 ),
--- The host times of steps do not overlap, and neither do their own times.
+-- The host times of steps do not overlap, and neither do the steps themselves.
 steps AS (
     SELECT trace_id, step, TRUE AS by_launch, host_start_ns AS from_ns, host_end_ns AS until_ns
     FROM _compared_windows
@@ -249,7 +249,7 @@ SELECT
     w.input_types,  -- Types of the operator's inputs, as JSON; NULL where the trace does not record them.
     w.cat,  -- kernel, gpu_memcpy or gpu_memset.
     w.name,  -- Name of the kernel, memcpy or memset.
-    count(*) AS n,  -- How many.
+    count(*) AS n,  -- Number of events.
     TRY_CAST(sum(w.duration_ns) AS BIGINT) AS duration_ns  -- Summed duration of the activities, ns.
 FROM work AS w
 ASOF LEFT JOIN steps AS s
@@ -265,7 +265,7 @@ SELECT
     trace_id,  -- The trace.
     CAST(NULL AS BIGINT) AS step,  -- The step; NULL for the whole trace.
     cause,  -- The cause, in cause_kinds.
-    name,  -- Name within the cause: the operator, annotation, function, ….
+    name,  -- Name within the cause: the operator, annotation, function, …
     sum(times) AS times,  -- Events with time of this cause; in a step, intervals of the path.
     sum(duration_ns) AS duration_ns  -- Time of the cause on the path, ns.
 FROM causes

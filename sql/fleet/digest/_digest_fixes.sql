@@ -1,6 +1,6 @@
 -- model: _digest_causes
--- One row: a row of causes that a digest keeps: the threshold('digest_names') names of a cause with most time in a
--- window. The others of the cause are added up as (other names), so durations and shares still add up.
+-- One row: a row of causes that a digest keeps. It keeps the threshold('digest_names') names of a cause with the most
+-- time in a window. The other names of the cause are summed as (other names), so durations and shares still add up.
 -- scope: trace
 -- check: unique(trace_id, window_id, cause, name)
 WITH placed AS (
@@ -21,11 +21,12 @@ SELECT
     TRY_CAST(sum(gpu_idle_ns) AS BIGINT) AS gpu_idle_ns,  -- As in causes, ns.
     TRY_CAST(sum(exposed_ns) AS BIGINT) AS exposed_ns,  -- As in causes, ns.
     CASE WHEN NOT is_small THEN max(saves_ns) END AS saves_ns,  -- As in causes, ns; NULL for (other names).
-    CASE WHEN NOT is_small THEN max(halved_saves_ns) END AS halved_saves_ns,  -- As in causes, ns; the same.
+    -- As in causes, ns; NULL for (other names).
+    CASE WHEN NOT is_small THEN max(halved_saves_ns) END AS halved_saves_ns,
     max(cause_saves_ns) AS cause_saves_ns,  -- As in causes, ns.
     TRY_CAST(sum(times) AS BIGINT) AS times,  -- As in causes.
     CASE WHEN NOT is_small THEN max(event_id) END AS event_id,  -- As in causes; NULL for (other names).
-    -- As in causes; for (other names), if that is so for at least half of their time.
+    -- As in causes; for (other names), true if at least half of their time is inferred.
     2 * sum(CASE WHEN inferred THEN duration_ns ELSE 0 END) >= sum(duration_ns) AS inferred
 FROM placed
 GROUP BY trace_id, window_id, cause, is_small, CASE WHEN is_small THEN '(other names)' ELSE name END;
@@ -54,11 +55,13 @@ SELECT
     TRY_CAST(sum(exposed_ns) AS BIGINT) AS exposed_ns,  -- As in causes_without_profiler, ns.
     -- As in causes_without_profiler, ns; NULL for (other names).
     CASE WHEN NOT is_small THEN max(saves_ns) END AS saves_ns,
-    CASE WHEN NOT is_small THEN max(halved_saves_ns) END AS halved_saves_ns,  -- The same for half of it, ns.
+    -- As in causes_without_profiler, ns; NULL for (other names).
+    CASE WHEN NOT is_small THEN max(halved_saves_ns) END AS halved_saves_ns,
     max(cause_saves_ns) AS cause_saves_ns,  -- As in causes_without_profiler, ns.
     TRY_CAST(sum(times) AS BIGINT) AS times,  -- As in causes_without_profiler.
-    CASE WHEN NOT is_small THEN max(event_id) END AS event_id,  -- As there; NULL for (other names).
-    -- As there; for (other names), if that is so for at least half of their time.
+    -- As in causes_without_profiler; NULL for (other names).
+    CASE WHEN NOT is_small THEN max(event_id) END AS event_id,
+    -- As in causes_without_profiler; for (other names), true if at least half of their time is inferred.
     2 * sum(CASE WHEN inferred THEN duration_ns ELSE 0 END) >= sum(duration_ns) AS inferred
 FROM placed
 GROUP BY trace_id, window_id, cause, is_small, CASE WHEN is_small THEN '(other names)' ELSE name END;
@@ -87,7 +90,7 @@ FROM placed
 GROUP BY trace_id, step, cause, CASE WHEN is_small THEN '(other names)' ELSE name END;
 
 -- model: _digest_fixes
--- One row: a row of fixes that a digest keeps: the threshold('digest_fixes') that save most in a window.
+-- One row: a row of fixes that a digest keeps: the threshold('digest_fixes') fixes that save the most in a window.
 -- scope: trace
 -- check: unique(trace_id, window_id, fix, name)
 SELECT

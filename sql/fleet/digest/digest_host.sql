@@ -1,6 +1,6 @@
 -- One row: a category and name of host events in a step of a trace, with their number and self time.
--- How: the threshold('digest_host') rows with most time in each step, and in the time outside of steps. The others of a
--- category are added up as (other events). retention --keep digest keeps it when it drops the events.
+-- How: the threshold('digest_host') rows with the most time in each step, and in the time outside of steps. The other
+-- rows of a category are summed as (other events). `retention --keep digest` keeps this table when it drops the events.
 -- scope: trace
 -- check: unique(trace_id, step, cat, name)
 WITH placed AS (
@@ -16,7 +16,7 @@ SELECT
     step,  -- Number of the profiler step in which the events started; NULL outside of steps.
     cat,  -- cpu_op, cuda_runtime, user_annotation, python_function, …; NULL if not recorded.
     CASE WHEN is_small THEN '(other events)' ELSE name END AS name,  -- Name of the events.
-    TRY_CAST(sum(n) AS BIGINT) AS n,  -- How many.
+    TRY_CAST(sum(n) AS BIGINT) AS n,  -- Number of events.
     TRY_CAST(sum(self_ns) AS BIGINT) AS self_ns  -- Self time of the events, ns.
 FROM placed
 GROUP BY trace_id, step, cat, CASE WHEN is_small THEN '(other events)' ELSE name END

@@ -1,5 +1,6 @@
 -- One row: a profiler step of a trace, or the whole trace, as `tracelake compare` needs it, with GPU time by class.
--- How: retention --keep digest keeps it when it drops the events. The GPU columns are of the device that worked most.
+-- How: `retention --keep digest` keeps this table when it drops the events. The GPU columns describe the busiest
+-- device.
 -- scope: trace
 -- check: unique(trace_id, step)
 WITH classes AS (
@@ -29,6 +30,7 @@ SELECT
     w.idle_ns,  -- Time without GPU work, ns.
     b.compute_ns,  -- Time with computing kernels, ns.
     b.communication_ns,  -- Time with communication kernels, ns.
-    w.earlier_ns  -- GPU time in the window of work launched before it, or whose launch is not in the trace, ns.
+    -- GPU time in the window of work that was launched before the window, or whose launch is not in the trace, ns.
+    w.earlier_ns
 FROM _compared_windows AS w
 LEFT JOIN placed AS b ON b.trace_id = w.trace_id AND b.step IS NOT DISTINCT FROM w.step AND b.place = 1

@@ -1,6 +1,7 @@
 -- One row: the collectives of a kind and group on a rank in a step of a capture, with their time and waiting.
--- How: sums over collective_ranks, the threshold('digest_waits') groups with most time in each step of a rank. The
--- others of a kind are added up as (other groups). retention --keep digest keeps it when it drops the collectives.
+-- How: sums over collective_ranks, for the threshold('digest_waits') groups with the most time in each step of a rank.
+-- The other groups of a kind are summed as (other groups). `retention --keep digest` keeps this table when it drops the
+-- collectives.
 -- scope: capture
 -- check: unique(capture_id, rank, step, kind, group_name)
 WITH sums AS (
@@ -35,12 +36,12 @@ SELECT
     step,  -- Profiler step of the rank in which the kernels were launched; NULL outside of steps.
     kind,  -- Kind of the collectives, as in collectives.
     group_name,  -- Process group.
-    TRY_CAST(sum(n) AS BIGINT) AS n,  -- How many.
+    TRY_CAST(sum(n) AS BIGINT) AS n,  -- Number of collectives.
     TRY_CAST(sum(bytes) AS BIGINT) AS bytes,  -- Bytes as nccl-tests counts them; NULL if not recorded.
     TRY_CAST(sum(duration_ns) AS BIGINT) AS duration_ns,  -- Summed duration on the rank, ns.
     -- Waiting of the rank for other ranks, ns; NULL if the collectives are not used (capture_quality: refused_lane).
     TRY_CAST(sum(wait_ns) AS BIGINT) AS wait_ns,
-    -- The same by the clock, ns; NULL where not aligned, or not used.
+    -- wait_ns by the clock, ns; NULL where clocks are not aligned, or if the collectives are not used.
     TRY_CAST(sum(wait_clock_ns) AS BIGINT) AS wait_clock_ns,
     -- Waiting of other ranks for this rank, ns; NULL if the collectives are not used.
     TRY_CAST(sum(caused_wait_ns) AS BIGINT) AS caused_wait_ns

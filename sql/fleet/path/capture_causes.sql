@@ -62,7 +62,7 @@ SELECT
     -- to remove (before a rank's first event, clocks that drift).
     c.saves_ns AS cause_saves_ns,
     c.options AS cause_options,  -- Options of what-if that return this number.
-    s.times,  -- Intervals of the path.
+    s.times,  -- Number of intervals of the path.
     s.trace_id,  -- The rank's trace.
     s.event_id,  -- Event of the longest interval.
     -- Part of duration_ns that follows from waits that no event records, ns.

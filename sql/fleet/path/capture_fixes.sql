@@ -4,8 +4,8 @@
 -- (capture_critical_path) spends on a rank. Each candidate is retimed on all ranks as a what-if scenario. `tracelake
 -- what-if FOLDER` with `options` returns the same number. With even_ranks, a rank takes as long as the median of the
 -- others for the work that makes it late. Savings do not add up, because several fixes may shorten the same interval.
--- Nested fixes share one row, as in fixes. A fix that cannot be judged has no row. A capture with more edges than
--- threshold retimed_edges has no rows.
+-- Nested fixes share one row, as in fixes. A fix whose saving cannot be computed has no row. A capture with more edges
+-- than threshold retimed_edges has no rows.
 -- scope: capture
 -- check: unique(capture_id, fix, name)
 WITH changes AS (

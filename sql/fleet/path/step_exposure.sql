@@ -1,7 +1,7 @@
--- One row: a rank in a profiler step of a capture, with its communication without waiting for other ranks, and the
--- exposed part of it.
+-- One row: a rank in a profiler step of a capture, with its communication (without waiting for other ranks) and the
+-- exposed part of that communication.
 -- How: a sweep over the communication launched in the step on each device. A matched collective counts as transfer from
--- its start, for the shortest duration over all ranks. The rest of it is waiting, which is neither work nor
+-- its start, for the shortest duration over all ranks. The rest of the collective is waiting, which is neither work nor
 -- communication.
 -- scope: capture
 -- check: unique(capture_id, step, rank)
@@ -110,16 +110,17 @@ SELECT
     -- Communication time if no rank were late, ns; NULL without communication, or if the waiting of any kernel is
     -- unknown.
     TRY_CAST(transfer_ns AS BIGINT) AS transfer_ns,
-    -- Part of transfer_ns without concurrent computation, ns; NULL likewise.
+    -- Part of transfer_ns without concurrent computation, ns; NULL like transfer_ns.
     TRY_CAST(exposed_ns AS BIGINT) AS exposed_transfer_ns,
-    -- Time in which communication only waits for other ranks, ns; NULL likewise.
+    -- Time in which communication only waits for other ranks, ns; NULL like transfer_ns.
     TRY_CAST(wait_ns AS BIGINT) AS wait_ns,
-    -- Part of wait_ns without concurrent computation, ns: the time that this rank loses to other ranks; NULL likewise.
+    -- Part of wait_ns without concurrent computation, ns: the time that this rank loses to other ranks; NULL like
+    -- transfer_ns.
     TRY_CAST(exposed_wait_ns AS BIGINT) AS exposed_wait_ns,
-    -- Exposed percentage of communication, without waiting, 0 to 100; NULL likewise.
+    -- Exposed percentage of communication, without waiting, 0 to 100; NULL like transfer_ns.
     100 * (CAST(exposed_ns AS DOUBLE) / nullif(transfer_ns, 0)) AS exposed_transfer_percent,
-    -- (T_actual - waiting - T_ideal) / T_c2c, as in step_pipeline except for the waiting; NULL likewise, and without
-    -- ideal times.
+    -- (T_actual - waiting - T_ideal) / T_c2c, as in step_pipeline except for the waiting; NULL like transfer_ns, and
+    -- without ideal times.
     CASE
         WHEN communication_ideal_ns > 0 AND comp_ideal_ns IS NOT NULL
             THEN (duration_ns - exposed_wait_ns - ideal_ns) / communication_ideal_ns

@@ -1,9 +1,9 @@
 -- One row: a rank of a capture, with the time that it waited and the time that other ranks waited for it.
 -- How: sums over the collectives of lanes that are used. A rank is a straggler if four conditions are true
--- (thresholds). It caused more than max(2 / ranks, 25 %) of all waiting (75 % with two ranks), directly or through
--- ranks that were late because of it. By itself, it delayed the others by more than 1 % of the span. The others waited
--- for it in at least 25 % of its collectives. The clocks agree on the culprits. The rank with the longest collective is
--- the victim, not the culprit.
+-- (thresholds). First, it caused more than max(2 / ranks, 25 %) of all waiting (75 % with two ranks), directly or
+-- through ranks that were late because of it. Second, by itself, it delayed the others by more than 1 % of the span.
+-- Third, the others waited for it in at least 25 % of its collectives. Fourth, durations and clocks agree on the
+-- culprits. The rank with the longest collective is the victim, not the culprit.
 -- scope: capture
 -- check: unique(capture_id, rank)
 WITH used AS (
@@ -82,15 +82,15 @@ SELECT
     -- Waiting of other ranks in collectives whose culprit is this rank, ns.
     TRY_CAST(caused_ns AS BIGINT) AS caused_wait_ns,
     100e0 * caused_share AS caused_percent,  -- caused_wait_ns in percent of all waiting; NULL where no rank waits.
-    -- Waiting that goes back to this rank, also through ranks that were late because they had waited for it, ns; NULL
-    -- where clocks are not aligned.
+    -- Waiting caused by this rank, also through ranks that were late because they had waited for it, ns; NULL where
+    -- clocks are not aligned.
     TRY_CAST(root_ns AS BIGINT) AS root_wait_ns,
     100e0 * root_ns / nullif(CAST(all_ns AS DOUBLE), 0) AS root_percent,  -- root_wait_ns in percent of all waiting.
-    -- How long the median of the other ranks waited for this rank, ns: the sum of collectives.late_of_median_ns where
-    -- it started last. capture_causes shows the causes. NULL where clocks are not aligned.
+    -- Time that the median of the other ranks waited for this rank, ns: the sum of collectives.late_of_median_ns where
+    -- this rank started last. capture_causes shows the causes. NULL where clocks are not aligned.
     TRY_CAST(late_ns AS BIGINT) AS late_ns,
-    -- Time saved if only this rank were on time, ns: the sum of collectives.late_ns where it started last; NULL where
-    -- clocks are not aligned.
+    -- Time saved if only this rank were on time, ns: the sum of collectives.late_ns where this rank started last; NULL
+    -- where clocks are not aligned.
     TRY_CAST(marginal_ns AS BIGINT) AS marginal_ns,
     100e0 * marginal_ns / nullif(span_ns, 0) AS marginal_percent,  -- marginal_ns in percent of span_ns.
     span_ns,  -- From the first start to the last end of a matched collective, ns; NULL where clocks are not aligned.

@@ -1,6 +1,7 @@
 -- One row: GPU time of a capture by cause, with its price where the job's price is known.
--- How: gpu_time_by_cause summed over ranks. The rows of a capture add up exactly to its span times its GPUs. Modules
--- identify recomputation. If a rank's trace has no modules, the row recompute is NULL and its time counts as compute.
+-- How: gpu_time_by_cause summed over ranks. The rows of a capture add up exactly to its span multiplied by its number
+-- of GPUs. Modules identify recomputation. If a rank's trace has no modules, the row recompute is NULL and its time
+-- counts as compute.
 -- scope: lake
 WITH known AS (
     SELECT r.capture_id, min(coalesce(a.n_in_forward_module, 0)) AS n
@@ -32,7 +33,7 @@ SELECT
     c.gpu_ns / 1e9 AS gpu_seconds,  -- gpu_ns in seconds.
     -- Part of gpu_ns that was not lost, because kernels computed concurrently, ns.
     TRY_CAST(c.hidden_ns AS BIGINT) AS hidden_ns,
-    -- gpu_ns in percent of the span times the GPUs.
+    -- gpu_ns in percent of the span multiplied by the number of GPUs.
     100e0 * c.gpu_ns / nullif(sum(c.gpu_ns) OVER (PARTITION BY c.capture_id), 0) AS percent,
     k.job,  -- The job; NULL where unknown.
     p.team,  -- Team that pays, from prices.csv; NULL if not specified there.

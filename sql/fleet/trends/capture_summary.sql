@@ -1,5 +1,5 @@
 -- One row: a capture with its GPUs, the time at which it began, and its times, for pages about many captures.
--- How: the rows of capture_metrics about the whole capture, as columns. Captures of which no trace is used have no row.
+-- How: the rows of capture_metrics about the whole capture, as columns. A capture without a used trace has no row.
 -- scope: capture
 -- check: unique(capture_id)
 WITH ranks AS (

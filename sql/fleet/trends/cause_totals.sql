@@ -21,8 +21,8 @@ placed AS (
 SELECT
     capture_id,  -- The capture.
     cause,  -- The cause, in cause_kinds.
-    TRY_CAST(sum(duration_ns) AS BIGINT) AS duration_ns,  -- Its time on the paths, ns.
-    -- The operator, kernel, call, annotation, Python function, thread or stream with the most of it.
+    TRY_CAST(sum(duration_ns) AS BIGINT) AS duration_ns,  -- Time of the cause on the paths, ns.
+    -- The operator, kernel, call, annotation, Python function, thread or stream with the most of this time.
     max(CASE WHEN place = 1 THEN name END) AS name,
     TRY_CAST(max(CASE WHEN place = 1 THEN duration_ns END) AS BIGINT) AS name_ns  -- Time of that name, ns.
 FROM placed

@@ -21,7 +21,8 @@ devices AS (
     FROM ranks AS r
     LEFT JOIN merged_intervals AS i ON i.trace_id = r.trace_id AND i.scope = 'all'
 ),
--- Of a rank without GPU work nothing was measured. It counts only beside ranks with GPU work, as missing.
+-- A rank without GPU work has no measurements. It counts as missing if other ranks of the capture have GPU work, else
+-- not at all.
 rank_devices AS (
     SELECT * FROM devices
     WHERE device IS NOT NULL OR capture_id IN (SELECT x.capture_id FROM devices AS x WHERE x.device IS NOT NULL)
@@ -44,8 +45,8 @@ gaps AS (
     UNION ALL
     SELECT capture_id, rank, device, trace_start_ns, trace_end_ns, 'EARLIER' FROM rank_devices WHERE device IS NULL
 ),
--- If only the fit of a lane's clocks is refused, its collectives are matched. But the excess over the shortest duration
--- is waiting only if all ranks leave together, and the fit found that they do not.
+-- Refused lanes are excluded. If only the clock fit of a lane is refused, its collectives are matched, but its ranks do
+-- not leave together. Then the excess over the shortest duration is not waiting.
 used AS (
     SELECT c.capture_id, c.rank, c.trace_id, c.event_id, c.start_ns, c.wait_ns
     FROM collective_ranks AS c

@@ -27,9 +27,9 @@ SELECT
     idle_percent,  -- GPU time without work, percent of its span.
     -- Exposed communication, percent of the span of GPU work.
     exposed_communication_percent,
-    -- Change of the step time since the last day with such captures, percent; NULL on the first day, without a day and
-    -- without a job, because such captures may be of different jobs. It is not a significance test: `tracelake
-    -- regressions` reports whether a change exceeds noise.
+    -- Change of the step time since the last day with such captures, percent. NULL on the first day and for captures
+    -- without a day. Also NULL without a job, because these captures may be of different jobs. It is not a significance
+    -- test: `tracelake regressions` reports whether a change exceeds noise.
     CASE
         WHEN began_on IS NOT NULL AND job IS NOT NULL
             THEN 100.0 * (step_ns - lag(step_ns) OVER earlier) / nullif(lag(step_ns) OVER earlier, 0)

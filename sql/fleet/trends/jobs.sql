@@ -1,7 +1,7 @@
 -- One row: a job, with its newest capture and a comparison with earlier captures.
 -- How: the captures of a job are ordered by start time, or by ingestion time if their clock carries no date. Captures
--- without either (truncated files, or several files that do not say their ranks) count as the oldest. Earlier captures
--- are those of the 20 before the newest that have the same GPUs and number of ranks. Times are those of
+-- without either (truncated files, or several files that do not state their ranks) count as the oldest. Earlier
+-- captures are those of the 20 before the newest that have the same GPUs and number of ranks. Times are as in
 -- capture_metrics.
 -- scope: lake
 WITH ordered AS (

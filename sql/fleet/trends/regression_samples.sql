@@ -1,7 +1,7 @@
 -- One row: a tested metric of a good capture, with the capture's position in the history of its job, 1 for the newest.
 -- How: captures of one job on the same hardware with the same number of ranks form a history. A capture is good if all
--- ranks are present and no trace is truncated. Of a metric, only captures with the newest one's unit count, because
--- times per step cannot be compared with those of captures without steps.
+-- ranks are present and no trace is truncated. For each metric, only captures with the unit of the newest capture
+-- count, because times per step are not comparable with times of captures without steps.
 -- scope: lake
 WITH good AS (
     SELECT

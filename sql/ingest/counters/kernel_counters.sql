@@ -1,6 +1,6 @@
--- One row: a hardware counter of a dispatch (a launch of a kernel), from a profiler's file of counters. The run is not
--- the run of a trace: kernels are slower while they are counted, so compare times only within the file. Kineto's range
--- profiler writes counters of kernels or of ranges of the program into the trace itself.
+-- One row: a hardware counter of a dispatch (a launch of a kernel), from a profiler's file of counters. The file is not
+-- from the run of a trace. Kernels are slower while they are counted, so compare times only within the file. Kineto's
+-- range profiler writes counters of kernels or of ranges of the program into the trace itself.
 -- scope: counters
 -- check: unique(trace_id, line, counter)
 WITH staged AS (
@@ -25,7 +25,7 @@ WITH staged AS (
     FROM _staged_kernel_counters
 ),
 
--- Few rows: memory does not grow with the file, unlike with a window function over it.
+-- The result has few rows, so memory does not grow with the file, as it would for a window function over all rows.
 repeated AS (
     SELECT
         process_id,

@@ -1,6 +1,6 @@
--- One row: an execution trace (PyTorch's ExecutionTraceObserver, Chakra) found with profiler traces. It has no times,
--- so it is not in traces. Its nodes stay in the file, from which `--dependencies data` reads them. This table is the
--- commit marker of execution traces.
+-- One row: an execution trace (PyTorch's ExecutionTraceObserver, Chakra) ingested with profiler traces. It has no
+-- times, so it is not in traces. Its nodes stay in the file, from which `--dependencies data` reads them. This table is
+-- the commit marker of execution traces.
 -- scope: execution
 -- key: execution_trace_id
 -- check: unique(execution_trace_id)

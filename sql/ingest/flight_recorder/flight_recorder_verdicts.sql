@@ -13,7 +13,7 @@ SELECT
     CAST(first_seq AS BIGINT) AS first_seq,  -- First number that all rings still contain; NULL if no ring contains any.
     CAST(last_seq AS BIGINT) AS last_seq,  -- Last number that any rank called; NULL if no rank did.
     -- missing_rank, op_mismatch, size_mismatch, dtype_mismatch, state_split, not_started, all_joined_not_completed,
-    -- missing_peer or transfer_not_completed; NULL without a mismatch (flight_recorder_dumps.verdict says whether the
+    -- missing_peer or transfer_not_completed; NULL without a mismatch (flight_recorder_dumps.verdict states whether the
     -- set is healthy).
     CAST(kind AS VARCHAR) AS kind,
     CAST(seq AS BIGINT) AS seq,  -- Number of the mismatched call; NULL without a finding.
@@ -36,7 +36,7 @@ SELECT
     -- Whether the group's ranks are inferred from the calls in it, because no dump lists them.
     CAST(is_inferred AS BOOLEAN) AS is_inferred,
     CAST(n_unfinished AS BIGINT) AS n_unfinished,  -- Number of calls in the rings that are not over.
-    -- Whether the other findings of the set follow from this finding: the first finding that does not blame a rank
-    -- waiting in another group; if the findings form a cycle, the first.
+    -- Whether the other findings of the set follow from this finding. It is the first finding whose culprits do not
+    -- wait in another group or, if the findings form a cycle, the first finding.
     CAST(is_root AS BOOLEAN) AS is_root
 FROM _staged_flight_recorder_verdicts

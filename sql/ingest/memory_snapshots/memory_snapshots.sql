@@ -17,7 +17,7 @@ SELECT
     -- Time of the last event of its history, ns since the Unix epoch; NULL without a history.
     CAST(last_event_ns AS BIGINT) AS last_event_ns,
     CAST(n_events AS BIGINT) AS n_events,  -- Number of events of its history; 0 if not recorded.
-    CAST(n_segments AS BIGINT) AS n_segments,  -- Number of segments that the allocator held.
+    CAST(n_segments AS BIGINT) AS n_segments,  -- Number of segments of the allocator.
     CAST(n_blocks AS BIGINT) AS n_blocks,  -- Number of blocks in the segments, in use or free.
     CAST(n_stacks AS BIGINT) AS n_stacks,  -- Number of distinct stacks; 0 if not recorded.
     CAST(n_annotations AS BIGINT) AS n_annotations,  -- Number of starts and ends of annotations.

@@ -9,7 +9,7 @@ SELECT
     CAST(address AS BIGINT) AS address,  -- Start address, negative from 2^63 on (Intel GPUs).
     CAST(total_bytes AS BIGINT) AS total_bytes,  -- Size, bytes.
     CAST(allocated_bytes AS BIGINT) AS allocated_bytes,  -- In use by tensors, rounded up, bytes, as in the file.
-    -- The same plus memory waiting to be released, bytes, as in the file.
+    -- allocated_bytes plus memory waiting to be released, bytes, as in the file.
     CAST(active_bytes AS BIGINT) AS active_bytes,
     CAST(requested_bytes AS BIGINT) AS requested_bytes,  -- In use, before rounding, bytes; NULL if the file has none.
     CAST(stream AS BIGINT) AS stream,  -- Handle of its stream.

@@ -13,7 +13,8 @@ WITH release_actions AS (
     GROUP BY snapshot_id, device
 ),
 pending AS (
-    -- A request does not release memory that other streams still used at the snapshot, whichever releases are recorded.
+    -- A request does not release memory that other streams still used at the snapshot. This applies to both kinds of
+    -- recorded releases.
     SELECT e.snapshot_id, e.device, max(e.seq) AS seq
     FROM snapshot_events AS e
     JOIN snapshot_blocks AS b ON b.snapshot_id = e.snapshot_id AND b.device = e.device AND b.address = e.address

@@ -1,7 +1,7 @@
 -- One row: a memory snapshot and a profiler trace of the same rank, recorded during the snapshot's history. A snapshot
 -- without such a trace has one row, too.
--- How: match equal ranks (or both unknown) in one job or one folder, with overlapping times. Times count from 1970. A
--- trace whose times do not matches nothing.
+-- How: match equal ranks (or both unknown) in one job or one folder, with overlapping times. Times count from 1970, so
+-- a trace with any other time base has no match.
 -- scope: lake
 WITH met AS (
     SELECT

@@ -1,8 +1,8 @@
--- One row: a rank's part in a collective found in several logs of the NCCL Inspector, with the rank's waiting time.
+-- One row: a rank's part in a collective that is in several logs of the NCCL Inspector, with the rank's waiting time.
 -- How: match by communicator and sequence number. All ranks leave a collective together, so the rank with the shortest
 -- duration came last, and the excess of another rank's duration is waiting. This assumes that a rank is present exactly
--- while its kernel runs. A duration by the clock collective_cpu is that of the enqueue, which says nothing of the
--- kernel, so it is not compared.
+-- while its kernel runs. A duration by the clock collective_cpu covers the enqueue, not the kernel, so it is not
+-- compared.
 -- scope: lake
 WITH calls AS (
     SELECT *, CASE WHEN coalesce(timing_source, '') <> 'collective_cpu' THEN duration_ns END AS kernel_ns
@@ -42,10 +42,11 @@ SELECT
     bus_gigabytes_per_s,  -- Bus bandwidth, GB/s.
     timing_source,  -- Clock of the duration.
     n_ranks,  -- Number of ranks of the communicator.
-    n_seen,  -- Number of rows of this collective in the lake; below n_ranks, the last rank may be missing.
-    n_timed,  -- Number of these rows that have a duration of the kernel; below n_ranks, the last rank may be another.
+    n_seen,  -- Number of rows of this collective in the lake; if it is below n_ranks, the last rank may be missing.
+    -- Number of these rows that have a duration of the kernel; if it is below n_ranks, another rank may have come last.
+    n_timed,
     -- Waiting time: duration minus the shortest, ns; 0 for the rank that came last. NULL, like the two columns that
-    -- follow, if this rank, or every other one, has no duration of the kernel.
+    -- follow, if this rank, or every other rank, has no duration of the kernel.
     CASE WHEN n_timed > 1 THEN kernel_ns - least_ns END AS waited_ns,
     -- Whether this rank came last, so that the others waited for it.
     CASE WHEN n_timed > 1 AND kernel_ns IS NOT NULL THEN place = 1 AND most_ns > least_ns END AS is_last,

@@ -21,7 +21,7 @@ SELECT
     CAST(throttle_mask AS BIGINT) AS throttle_mask,  -- Reasons for clock throttling: bits of nvmlClocksThrottleReasons.
     -- PCIe traffic into the GPU over 20 ms, KB/s. Read about once a second, so NULL in samples without a new reading.
     CAST(pcie_rx_kbs AS BIGINT) AS pcie_rx_kbs,
-    CAST(pcie_tx_kbs AS BIGINT) AS pcie_tx_kbs,  -- PCIe traffic out of the GPU, KB/s, likewise.
+    CAST(pcie_tx_kbs AS BIGINT) AS pcie_tx_kbs,  -- PCIe traffic out of the GPU over 20 ms, KB/s; NULL as pcie_rx_kbs.
     CAST(nvlink_rx_kb AS BIGINT) AS nvlink_rx_kb,  -- NVLink into the GPU, all links, KiB since the driver was loaded.
     CAST(nvlink_tx_kb AS BIGINT) AS nvlink_tx_kb  -- NVLink out of the GPU, all links, KiB since the driver was loaded.
 FROM _staged_gpu_samples

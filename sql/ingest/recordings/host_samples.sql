@@ -15,7 +15,7 @@ SELECT
     -- State of the main thread: R running, S sleeping, D waiting for a device, Z ended, …
     CAST(state AS VARCHAR) AS state,
     CAST(utime_ns AS BIGINT) AS utime_ns,  -- User CPU time, all threads, ns; in steps of the system's tick (10 ms).
-    CAST(stime_ns AS BIGINT) AS stime_ns,  -- System CPU time, all threads, ns; in the same steps.
+    CAST(stime_ns AS BIGINT) AS stime_ns,  -- System CPU time, all threads, ns; in steps of the tick.
     CAST(minflt AS BIGINT) AS minflt,  -- Page faults without reading from storage.
     CAST(majflt AS BIGINT) AS majflt,  -- Page faults that read from storage.
     CAST(n_threads AS BIGINT) AS n_threads,  -- Number of threads.

@@ -40,10 +40,11 @@ SELECT
     CAST(interval_ns AS BIGINT) AS interval_ns,  -- For counters and stacks: sampling interval, ns.
     -- For counters and stacks: number of skipped samples, because an earlier sample took too long.
     CAST(n_late AS BIGINT) AS n_late,
-    -- For counters and stacks: CPU time of sampling, ns. For spans: how much longer sampled steps took than the others.
+    -- For counters and stacks: CPU time of sampling, ns. For spans: extra time of sampled steps compared with other
+    -- steps, ns.
     CAST(cost_ns AS BIGINT) AS cost_ns,
-    -- For spans: share of steps to sample, as configured, or the last one of a budget, which samples no step while it
-    -- is spent.
+    -- For spans: share of steps to sample, as configured. For a budget, the last share that the recorder used; while
+    -- the budget is spent, no step is sampled.
     CAST(rate AS DOUBLE) AS rate,
     CAST(n_steps AS BIGINT) AS n_steps,  -- For spans: number of steps of the loop.
     CAST(n_sampled_steps AS BIGINT) AS n_sampled_steps  -- For spans: number of sampled steps.

@@ -18,7 +18,7 @@ SELECT
     w.flops_matrix,  -- Matrix operations of one call; NULL without a model.
     w.flops_uncausal,  -- The same without a causal mask.
     w.flops_vector,  -- Other operations of one call.
-    w.bytes,  -- Least traffic of one call, bytes; NULL without a model, or if an element's size is unknown.
+    w.bytes,  -- Minimum traffic of one call, bytes; NULL without a model, or if an element's size is unknown.
     w.not_modelled,  -- Reason why there is no model: op_not_modelled, no_shapes or bad_args; else NULL.
     CAST(s.dims AS VARCHAR) AS dims,  -- Shapes of its arguments, JSON.
     CAST(s.types AS VARCHAR) AS types,  -- Types of its arguments, JSON.

@@ -7,7 +7,8 @@ SELECT
     CAST(comparison_id AS VARCHAR) AS comparison_id,  -- The comparison.
     CAST(serial_run_id AS VARCHAR) AS serial_run_id,  -- The serial run of the comparison.
     CAST(speedup AS DOUBLE) AS speedup,  -- Serial period divided by the period of the run: the median of the rounds.
-    CAST(speedup_low AS DOUBLE) AS speedup_low,  -- The smallest of the rounds.
-    CAST(speedup_high AS DOUBLE) AS speedup_high,  -- The largest of the rounds.
-    CAST(verdict AS VARCHAR) AS verdict  -- What the comparison says, as text, with the limit and what sets it.
+    CAST(speedup_low AS DOUBLE) AS speedup_low,  -- Smallest speedup of a round.
+    CAST(speedup_high AS DOUBLE) AS speedup_high,  -- Largest speedup of a round.
+    -- Result of the comparison, as text, with the limit and the reason for the limit.
+    CAST(verdict AS VARCHAR) AS verdict
 FROM _staged_schedule_verdicts

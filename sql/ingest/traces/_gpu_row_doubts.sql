@@ -1,8 +1,8 @@
--- One row: how much GPU work of a trace cannot be true, as it is there twice, lasts no time, or overlaps on its
--- stream. None for a trace without GPU work.
--- How: a row repeats the one before it on its stream if start, length, name and correlation are the same. Among the
--- other rows, an overlap is the part of a row before the end of an earlier one. Sorting holds all rows in memory, so it
--- gets hashes instead of names and streams.
+-- One row: the counts of GPU rows of the trace that cannot be real, because they are repeated, have zero length, or
+-- overlap on their stream. A trace without GPU work has no row.
+-- How: a row repeats the preceding row on its stream if start, length, name and correlation are equal. Among the other
+-- rows, an overlap is the part of a row before the end of an earlier row. Sorting keeps all rows in memory, so hashes
+-- replace names and streams.
 WITH work AS (
     SELECT
         hash(e.pid, e.device, e.stream, e.tid) AS lane, hash(e.name, e.correlation) AS identity, e.start_ns,
@@ -27,15 +27,15 @@ compared AS (
     WINDOW by_start AS (PARTITION BY lane ORDER BY start_ns, duration_ns, identity)
 )
 SELECT
-    count(*) AS n_rows,  -- Its rows of GPU work.
-    count(*) FILTER (WHERE is_repeated) AS n_repeated,  -- Rows that repeat another one.
-    count(*) FILTER (WHERE duration_ns = 0) AS n_without_length,  -- Rows of length 0.
+    count(*) AS n_rows,  -- Number of GPU rows.
+    count(*) FILTER (WHERE is_repeated) AS n_repeated,  -- Number of rows that repeat another row.
+    count(*) FILTER (WHERE duration_ns = 0) AS n_without_length,  -- Number of rows of length 0.
     -- Sum of the lengths, without repeated rows, ns.
     CAST(sum(duration_ns) FILTER (WHERE NOT is_repeated) AS BIGINT) AS gpu_ns,
-    -- Rows that overlap an earlier one.
+    -- Number of rows that overlap an earlier row.
     count(*) FILTER (WHERE NOT is_repeated AND last_end_ns > start_ns) AS n_overlapping,
     CAST(
         sum(greatest(0, least(start_ns + duration_ns, last_end_ns) - start_ns)) FILTER (WHERE NOT is_repeated) AS BIGINT
-    ) AS overlap_ns  -- Overlaps on the rows' own streams, ns.
+    ) AS overlap_ns  -- Summed overlaps, ns.
 FROM compared
 HAVING count(*) > 0

@@ -32,14 +32,13 @@ WHERE
     AND NOT EXISTS (SELECT 1 FROM work AS w WHERE w.trace_id = l.trace_id AND w.correlation = l.correlation);
 
 -- model: _lost_work
--- One row: a trace with launches without GPU work; or, with a step, a profiler step of a trace, whose launches have no
--- GPU work.
+-- One row: a trace with launches without GPU work or, if step is set, a profiler step with such launches.
 -- How: the work of a launch was lost if its thread later launched work that is in the trace (a stream runs in order),
--- or if its process later waited for its device. Any other launch counts as at the end: its work runs after the trace,
--- unless the profiler lost it. Launches during the capture of a graph have no work and are excluded. A trace without
--- any GPU work has no rows, because GPU work was not recorded. For each kernel with correlation id 0, and for each
--- kernel beyond the first with the id of a launch outside graphs, a launch counts as not linked rather than lost:
--- roctracer writes both (its issue 100, Kineto's PR 1416).
+-- or if its process later waited for its device. Any other launch counts as at the end, because its work runs after the
+-- trace, unless the profiler lost it. Launches during the capture of a graph have no work and are excluded. A trace
+-- without any GPU work has no rows, because GPU work was not recorded. For each kernel with correlation id 0, and for
+-- each kernel beyond the first with the id of a launch outside graphs, a launch counts as not linked rather than lost.
+-- The reason is that roctracer writes both (its issue 100, Kineto's PR 1416).
 WITH calls AS (
     SELECT
         e.trace_id, e.event_id, e.pid, e.tid, e.start_ns, e.end_ns, e.correlation,
@@ -111,7 +110,7 @@ counted AS (
     FROM workless
     GROUP BY trace_id
 ),
--- Kernels that may be the work of launches without any.
+-- Kernels that may be the work of launches without linked work.
 unlinked AS (
     SELECT trace_id, CAST(sum(n) AS BIGINT) AS n
     FROM (

@@ -1,7 +1,7 @@
 -- One row: a trace with calls of several processes, and the evidence that traces of several ranks were merged into it.
--- How: correlation ids are per process, so if calls of two processes have the same id, they get each other's GPU work.
--- TraceLens's TraceFusion makes the ids differ, but writes each event's rank as an argument, also of metadata events,
--- whose arguments every file keeps.
+-- How: correlation ids are per process. If calls of two processes have the same id, each call also gets the other
+-- call's GPU work. TraceLens's TraceFusion makes the ids differ, but writes each event's rank as an argument. The lake
+-- keeps the arguments of metadata events, so the ranks are read from these.
 WITH calls AS (
     SELECT trace_id, pid, correlation
     FROM events
@@ -31,9 +31,9 @@ ranks AS (
 )
 SELECT
     c.trace_id,  -- The trace.
-    c.n AS n_processes,  -- Processes that call CUDA, HIP or another runtime.
-    coalesce(r.n, 0) AS n_ranks,  -- Ranks that the metadata events of these processes state.
-    -- Correlation ids of several processes.
+    c.n AS n_processes,  -- Number of processes that call CUDA, HIP or another runtime.
+    coalesce(r.n, 0) AS n_ranks,  -- Number of ranks that the metadata events of these processes state.
+    -- Number of correlation ids that several processes use.
     (SELECT count(*) FROM shared AS s WHERE s.trace_id = c.trace_id) AS n_shared
 FROM callers AS c
 LEFT JOIN ranks AS r ON r.trace_id = c.trace_id

@@ -1,6 +1,6 @@
--- One row: a process of a trace without GPU work, with its events that no model reads: those without a category, and
--- those of unknown categories if the process has no event of a known CPU category.
--- How: in a process with known CPU categories, events of an unknown one count as ranges of its threads.
+-- One row: a process of a trace without GPU work, with its events that no model reads. These are events without a
+-- category, and events of unknown categories if the process has no event of a known CPU category.
+-- How: in a process with known CPU categories, events of an unknown category count as ranges of the process's threads.
 WITH timed AS (
     SELECT e.trace_id, e.pid, e.cat, s.side, s.cat IS NOT NULL AS is_known
     FROM events AS e
@@ -22,9 +22,9 @@ SELECT
     t.trace_id,  -- The trace.
     t.pid,  -- The process.
     max(n.process_name) AS process_name,  -- Its name; NULL if the trace has none.
-    max(t.cat) AS cat,  -- One of their categories; NULL if they have none.
-    count(*) AS n,  -- The events.
-    count(*) FILTER (WHERE t.cat IS NULL) AS n_without  -- Those without category.
+    max(t.cat) AS cat,  -- One of the categories of these events; NULL if they have none.
+    count(*) AS n,  -- Number of these events.
+    count(*) FILTER (WHERE t.cat IS NULL) AS n_without  -- Number of these events without a category.
 FROM timed AS t
 JOIN processes AS p ON p.trace_id = t.trace_id AND p.pid IS NOT DISTINCT FROM t.pid
 LEFT JOIN named AS n ON n.trace_id = t.trace_id AND n.pid = t.pid

@@ -5,8 +5,8 @@
 -- sorts the rows by event_id and adds the number of earlier entries.
 -- check: unique(trace_id, event_id)
 -- Digits are cut and joined as text, because a cast through DECIMAL costs 60 us per row and a cast through a double
--- loses digits. If a double can represent the nanoseconds of all times in a chunk, the reader supplies ts_us and
--- dur_us, and no text.
+-- loses digits. If a double can represent the nanoseconds of all times in a chunk, the reader supplies ts_us and dur_us
+-- instead of the text.
 -- A leading ~ means that the reader quoted the time to keep its digits (~~: the text itself starts with ~).
 -- Times are within 2^62 - 2^53 ns of zero (4602678819172646912) and durations within 2^53 ns (9007199254740992; see
 -- pipelines/readers/kineto/numbers.py), so that no sum of two overflows. In microseconds, these limits are truncated to
@@ -21,8 +21,8 @@ WITH raw AS (
     FROM raw_events
 ),
 sized AS (
-    -- As doubles, which are exact for whole microseconds of this size; NULL if not a number. A cast to BIGINT would
-    -- accept 0x10.
+    -- The times as doubles, which are exact for whole microseconds of this size; NULL for text that is not a number. A
+    -- cast to BIGINT would accept 0x10.
     SELECT
         * EXCLUDE (ts_us, dur_us),
         coalesce(ts_us, TRY_CAST(ts AS DOUBLE)) AS ts_us,
@@ -123,7 +123,7 @@ SELECT
     e.ph,  -- Phase: X complete, B and E begin and end, s t f flow, i instant, C counter, M metadata.
     -- Category in its canonical spelling; NULL if the event has none; xpu_scope_profiler for a kernel's metrics.
     coalesce(c.canonical, e.cat) AS cat,
-    -- Name; that of a copy or memset in Kineto's spelling: Memcpy HtoD (Pageable -> Device).
+    -- Name; for a copy or memset in Kineto's spelling: Memcpy HtoD (Pageable -> Device).
     CASE
         WHEN d.meaning IS NOT NULL
             THEN 'Memcpy ' || d.meaning || coalesce(' (' || f.meaning || ' -> ' || t.meaning || ')', '')
@@ -172,7 +172,7 @@ SELECT
     e.bp,  -- Binding point of a flow's end.
     e.s AS scope,  -- Scope of an instant event.
     CAST(coalesce(e.args, e.attr) AS VARCHAR) AS args,  -- All arguments as JSON; NULL if the event has none.
-    -- All other keys as JSON: those of the trace format (tts, tdur, cname, sf, stack), attr next to args, and unknown
+    -- All other keys as JSON: keys of the trace format (tts, tdur, cname, sf, stack), attr next to args, and unknown
     -- keys; NULL if there are none.
     CASE
         WHEN coalesce(

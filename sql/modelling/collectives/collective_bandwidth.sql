@@ -87,8 +87,8 @@ SELECT
     factor,
     -- S divided by the duration, decimal GB/s; NULL without S or duration.
     CAST(bytes AS DOUBLE) / nullif(duration_ns, 0) AS algbw_gigabytes_per_s,
-    -- The algorithm bandwidth times the factor: the least that each link carried, decimal GB/s; also NULL for a group
-    -- of one.
+    -- The algorithm bandwidth times the factor, decimal GB/s: a lower bound of each link's throughput; also NULL for a
+    -- group of one.
     CASE WHEN group_size > 1 THEN CAST(bytes AS DOUBLE) / nullif(duration_ns, 0) * factor END
         AS busbw_lower_gigabytes_per_s,
     -- True if the group's ranks are on several nodes, assuming that each node has as many ranks as the host has

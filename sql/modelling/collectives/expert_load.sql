@@ -1,7 +1,7 @@
 -- One row: an all-to-all of a rank and a rank of its group, with the rows sent to that rank and received from it.
 -- How: from the split sizes that PyTorch records for an all-to-all of unequal parts (all_to_allv). With expert
--- parallelism, a row is a token on its way to or from an expert. Other all-to-alls, such as those of embeddings, are
--- listed, too. Collectives without recorded sizes (equal parts, lists of tensors) have no rows.
+-- parallelism, a row is a token on its way to or from an expert. Other all-to-alls, such as all-to-alls of embeddings,
+-- also have rows. Collectives without recorded sizes (equal parts, lists of tensors) have no rows.
 -- check: unique(trace_id, event_id, peer)
 WITH recorded AS (
     SELECT
@@ -13,7 +13,7 @@ WITH recorded AS (
     JOIN _collective_args AS a ON a.trace_id = s.trace_id AND a.event_id = s.event_id
     LEFT JOIN element_sizes AS z ON z.dtype = lower(a.args ->> '$.dtype')
 ),
--- Numbers that are no sizes count as not recorded.
+-- Numbers that are not sizes count as not recorded.
 split AS (
     SELECT
         trace_id, event_id, peer, peer_rank, sent_rows, received_rows, all_sent_rows, all_received_rows, size_bytes,
@@ -39,7 +39,7 @@ SELECT
         WHEN t.in_elements % t.all_sent_rows = 0
             THEN t.sent_rows * (t.in_elements // t.all_sent_rows) * t.size_bytes
     END AS sent_bytes,
-    -- Bytes of the rows received from the other rank; NULL likewise.
+    -- Bytes of the rows received from the other rank; NULL for the same reasons.
     CASE
         WHEN t.received_rows = 0 THEN 0
         WHEN t.out_elements % t.all_received_rows = 0

@@ -1,5 +1,5 @@
 -- One row: a sample of a GPU metric that a profiler took at a fixed rate during the trace (Nsight Systems' GPU
--- metrics). The sample is of the whole GPU, whatever ran on it.
+-- metrics). The sample covers the whole GPU, regardless of the work that ran.
 -- scope: lake
 -- check: unique(trace_id, event_id)
 SELECT

@@ -1,8 +1,9 @@
 -- One row: a kernel of a trace, with the hardware counters measured for the same kernel in another run.
 -- How: dispatches of a file match kernels with the same name, threads of the grid and threads of a block, and of the
--- same job if both have one. If a file has as many of them as the trace, the n-th matches the n-th launched (order);
--- else each kernel gets their mean (shape). A trace without grids gets the mean of a name that the file has with one
--- shape only (name). Several files, or several processes of a file, are averaged.
+-- same job if both have one. If a file has as many such dispatches as the trace has kernels, the n-th dispatch matches
+-- the n-th launched kernel (order). Otherwise each kernel gets the mean of the dispatches (shape). A kernel in a trace
+-- without grids gets the mean of its name, if the file has that name with one shape only (name). Several files, or
+-- several processes of a file, are averaged.
 -- scope: lake
 -- check: unique(trace_id, event_id)
 WITH valued AS (
@@ -77,7 +78,7 @@ launched AS (
 sized AS (
     SELECT
         *,
-        -- Not integers, because the product of three may exceed 64 bits.
+        -- As doubles, because the product of three integers may exceed 64 bits.
         TRY_CAST(regexp_extract(grid, '^([0-9]{1,10})', 1) AS DOUBLE)
         * coalesce(TRY_CAST(regexp_extract(grid, '^[^,]*,([0-9]{1,10})', 1) AS DOUBLE), 1)
         * coalesce(TRY_CAST(regexp_extract(grid, '^[^,]*,[^,]*,([0-9]{1,10})', 1) AS DOUBLE), 1) AS blocks,

@@ -1,6 +1,6 @@
 -- One row: a kernel name and shape on a device of a trace, with the time of its kernels and their hardware counters
 -- from another run.
--- How: sums and means over kernel_measurements, which defines how counters match kernels. Times are those of the trace,
+-- How: sums and means over kernel_measurements, which defines how counters match kernels. Times come from the trace,
 -- which ran without counters. Bandwidth is measured bytes over the time of the kernels for which they were measured.
 -- scope: lake
 -- check: unique(trace_id, device, name, grid, block)
@@ -19,7 +19,7 @@ WITH kinds AS (
     FROM kernel_measurements
     GROUP BY trace_id, device, name, grid, block
 ),
--- The device, as in _work_devices, which views of a lake cannot read.
+-- The device, derived as in _work_devices, because views of a lake cannot read that table.
 alike AS (
     SELECT trace_id, min(device_key) AS device_key
     FROM trace_devices
@@ -51,7 +51,7 @@ SELECT
     k.l2_hit_percent,  -- Mean share of hits of the L2 cache, percent.
     k.tensor_percent,  -- Mean activity of tensor cores (AMD: matrix cores), percent.
     k.bytes_read,  -- Bytes that the measured kernels read from the device's memory.
-    k.bytes_written,  -- Bytes that the measured kernels wrote to it.
+    k.bytes_written,  -- Bytes that the measured kernels wrote to the device's memory.
     k.bytes_read / nullif(k.read_ns, 0) AS read_gigabytes_per_s,  -- Bytes read per second of kernel time, decimal GB/s.
     -- Bytes read and written per second of kernel time, decimal GB/s; NULL if only one of the two was measured.
     k.bytes_both / nullif(k.both_ns, 0) AS gigabytes_per_s,

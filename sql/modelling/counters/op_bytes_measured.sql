@@ -21,7 +21,7 @@ SELECT
     count(*) AS n_ops,  -- Calls of the operator.
     TRY_CAST(sum(m.n_kernels) AS BIGINT) AS n_kernels,  -- Kernels of these calls.
     TRY_CAST(sum(m.n_measured) AS BIGINT) AS n_measured,  -- Kernels whose bytes read and written were measured.
-    -- Least traffic, bytes, as op_work.bytes; NULL if unknown for any call.
+    -- Minimum traffic, bytes, as op_work.bytes; NULL if unknown for any call.
     CASE WHEN count(w.bytes) = count(*) THEN TRY_CAST(sum(w.bytes) AS BIGINT) END AS bytes_modelled,
     -- Bytes read from the device's memory and written to it; NULL unless measured for all kernels.
     CASE

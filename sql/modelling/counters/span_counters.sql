@@ -17,10 +17,10 @@ SELECT
     -- Mean occupancy of the counted kernels, weighted by their time in the trace, percent.
     sum(m.occupancy_percent * m.duration_ns)
     / nullif(sum(CASE WHEN m.occupancy_percent IS NOT NULL THEN m.duration_ns END), 0) AS occupancy_percent,
-    -- Hits of the L2 cache, percent, weighted likewise.
+    -- Hits of the L2 cache, percent, with the same weights.
     sum(m.l2_hit_percent * m.duration_ns)
     / nullif(sum(CASE WHEN m.l2_hit_percent IS NOT NULL THEN m.duration_ns END), 0) AS l2_hit_percent,
-    -- Activity of tensor cores (AMD: matrix cores), percent, weighted likewise.
+    -- Activity of tensor cores (AMD: matrix cores), percent, with the same weights.
     sum(m.tensor_percent * m.duration_ns)
     / nullif(sum(CASE WHEN m.tensor_percent IS NOT NULL THEN m.duration_ns END), 0) AS tensor_percent
 FROM span_gpu_work AS w

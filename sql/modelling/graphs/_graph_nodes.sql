@@ -13,7 +13,8 @@ WITH work AS (
     FROM kernels AS k
     JOIN events AS e ON e.trace_id = k.trace_id AND e.event_id = k.event_id
     LEFT JOIN events AS l ON l.trace_id = k.trace_id AND l.event_id = k.launch_event_id
-    -- Names have whole ids, with the graph in the upper 32 bits. Cuspy writes the lower 32 alone (_cuspy/trace.py).
+    -- Annotations have 64-bit ids, with the graph in the upper 32 bits. Cuspy writes only the lower 32 bits
+    -- (_cuspy/trace.py).
     LEFT JOIN _graph_node_names AS a
         ON a.trace_id = k.trace_id
             AND a.graph_node = CASE

@@ -1,5 +1,5 @@
--- One row: a GPU activity of a sequence whose operator or module is known, because all calls that may have
--- recorded it agree.
+-- One row: a GPU activity of a sequence whose operator or module is known, because all calls that may have recorded the
+-- work agree.
 -- check: unique(trace_id, sequence_id, ordinal)
 WITH agreed AS (
     SELECT

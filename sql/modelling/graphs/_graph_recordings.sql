@@ -14,8 +14,8 @@ FROM _graph_capture_traces;
 -- model: _capture_matches
 -- One row: a sequence of graph work and a capture with the same number of calls, of the same kinds in the same order,
 -- and with the same kernels and grids where the calls name them.
--- How: only sequences whose order is that of the capture. A capture in the same trace must have ended before the first
--- replay began.
+-- How: only sequences in the order of the capture. A capture in the same trace must have ended before the first replay
+-- began.
 -- check: unique(trace_id, sequence_id, capture_trace_id, capture_id)
 WITH sequences AS (
     SELECT s.trace_id, s.sequence_id, s.n_nodes, min(n.start_ns) AS first_ns
@@ -82,8 +82,8 @@ WHERE g.event_id IS NULL;
 -- One row: a sequence of graph work and a position where the same work ran outside graphs, in the same order without
 -- interruption.
 -- How: the occurrences of the sequence's rarest name are the candidates, at most the last 64. The whole sequence must
--- match there: category, name, and grid, block and bytes where both record them. Sequences of fewer than 4 activities
--- or 2 names are excluded, because a match of so few proves little.
+-- match at the candidate: category, name, and grid, block and bytes where both record them. Sequences of fewer than 4
+-- activities or 2 names are excluded, because a match of so few activities is weak evidence.
 -- check: unique(trace_id, sequence_id, capture_trace_id, device, first_ordinal)
 WITH nodes AS (
     SELECT n.*, s.sequence_id, s.n_nodes
@@ -160,8 +160,8 @@ WITH calls AS (
         ON e.trace_id = m.capture_trace_id AND e.device = m.device AND e.ordinal >= m.first_ordinal
             AND e.ordinal < m.first_ordinal + s.n_nodes
 ),
--- No row_number() = 1: DuckDB 1.5.6 rewrites that into an aggregate, and then fails if it infers that no span is a
--- module.
+-- This query avoids row_number() = 1, because DuckDB 1.5.6 rewrites it into an aggregate, and then fails if it infers
+-- that no span is a module.
 modules AS (
     SELECT a.trace_id, a.event_id, a.height, s.name
     FROM (SELECT DISTINCT capture_trace_id, call_event_id FROM calls) AS c

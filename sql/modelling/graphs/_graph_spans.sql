@@ -1,6 +1,6 @@
 -- One row: a GPU activity of a graph replay, and a module or annotation around it when the graph was captured.
--- How: the names that are around all calls that may have recorded the work. The program's own name for the kernel
--- (torch.cuda.graph_annotations) counts as an annotation.
+-- How: the names of modules and annotations around every call that may have recorded the work. The program's own name
+-- for the kernel (torch.cuda.graph_annotations) counts as an annotation.
 -- check: unique(trace_id, event_id, kind, name)
 WITH found AS (
     SELECT trace_id, sequence_id, ordinal, how, confidence, capture_trace_id, place_id, call_event_id

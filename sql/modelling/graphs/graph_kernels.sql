@@ -1,9 +1,9 @@
 -- model: _graph_periods
--- One row: a sequence of graph work with a repeating block, at least three times and over at least half of the
--- sequence, and with a kernel in it: a layer of the model, or several layers that alternate.
--- How: the distances from each activity to the next 16 equal activities are candidate periods; the 64 most frequent are
--- tried. The period with the longest unbroken interval of work that equals the work one period later wins. Among equal
--- intervals, the shortest period wins.
+-- One row: a sequence of graph work in which a block repeats: a layer of the model, or several layers that alternate.
+-- The block contains a kernel, repeats at least three times and covers at least half of the sequence.
+-- How: the distances from each activity to the next 16 equal activities are candidate periods. The 64 most frequent
+-- periods are tried. The period with the longest unbroken interval of work that equals the work one period later wins.
+-- Among equal intervals, the shortest period wins.
 -- check: unique(trace_id, sequence_id)
 WITH nodes AS (
     SELECT

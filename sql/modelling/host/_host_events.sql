@@ -1,5 +1,5 @@
--- One row: a host event with a duration. An event with is_inner needs the events around it; an event with is_outer can
--- be one of these.
+-- One row: a host event with a duration. Other tables need the events around an event with is_inner. An event with
+-- is_outer can be such an enclosing event.
 -- check: unique(trace_id, event_id)
 WITH inner_events AS (
     SELECT trace_id, launch_event_id AS event_id FROM kernels WHERE launch_event_id IS NOT NULL

@@ -1,7 +1,7 @@
 -- model: _autograd_ops
 -- One row: an operator with an autograd sequence number.
--- How: a backward operator records the thread of its forward operator (`Fwd thread id`, the profiler's own thread
--- number, not a tid).
+-- How: a backward operator records the thread of its forward operator (`Fwd thread id`, which is the profiler's own
+-- thread number, not a tid).
 -- check: unique(trace_id, event_id)
 WITH numbered AS (
     SELECT
@@ -47,7 +47,8 @@ WITH arrows AS (
     WHERE f.cat = 'fwdbwd' AND f.ph = 'f'
     QUALIFY row_number() OVER (PARTITION BY f.trace_id, f.event_id ORDER BY s.start_ns DESC, s.event_id) = 1
 ),
--- Thread and start identify the operator of an arrow. Among operators that start together, the deepest is meant.
+-- Thread and start identify the operator of an arrow. Among operators that start together, the arrow belongs to the
+-- deepest.
 heads AS (
     SELECT a.trace_id, a.from_pid, a.from_tid, a.from_ns, b.event_id AS backward_event_id, b.sequence, b.forward_thread
     FROM arrows AS a

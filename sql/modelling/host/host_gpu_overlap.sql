@@ -1,10 +1,11 @@
 -- model: _host_calls
 -- One row: an interval in which a thread was inside an operator or runtime call (call), or inside a call that waits for
 -- the GPU (wait).
--- How: _loaded_events decides what is a call and whether it waits, as for the path. The outermost of nested calls owns
--- the interval. If two calls cross, the later call owns the rest.
+-- How: _loaded_events decides which events are calls, and which calls wait, as for the path. The outermost of nested
+-- calls owns the interval. If two calls cross, the later call owns the rest.
 WITH
--- A call that copies to pageable memory waits whatever its name is. A barrier on XPU has the times of the GPU.
+-- A call that copies to pageable memory waits, whatever its name is. A barrier on XPU is excluded, because its times
+-- are GPU times.
 calls AS (
     SELECT
         p.trace_id, e.thread_id, e.event_id, e.start_ns, e.start_ns + e.duration_ns AS end_ns, e.is_blocking AS is_wait

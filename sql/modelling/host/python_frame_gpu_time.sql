@@ -1,7 +1,7 @@
 -- model: _frame_calls
 -- One row: a launch of GPU work, or a forward operator with a backward, with the Python frames open on its thread.
--- How: as in _call_operators: running sums over starts and ends count the open frames, and the frame at a depth is the
--- last that reached that depth. A trace without Python frames has no rows.
+-- How: as in _call_operators, running sums over starts and ends count the open frames. The frame at a depth is the last
+-- frame that reached that depth. A trace without Python frames has no rows.
 WITH traced AS (
     SELECT DISTINCT trace_id FROM events WHERE cat = 'python_function' AND duration_ns > 0
 ),
@@ -114,8 +114,9 @@ LEFT JOIN ordered AS u
     ON u.trace_id = c.trace_id AND u.thread_id = c.thread_id AND u.ordinal = c.user_frame_ordinal;
 
 -- model: python_frame_gpu_time
--- One row: a Python frame of a trace, the user's frame around it and a phase, with the GPU time that they launched.
--- Only traces with Python frames (with_stack) have rows. The rows of a trace add up to the time of all its GPU work.
+-- One row: a Python frame of a trace, the user's frame around it and a phase, with the GPU time of the work that they
+-- launched. Only traces with Python frames (with_stack) have rows. The rows of a trace add up to the time of all its
+-- GPU work.
 -- How: the innermost frames open on the launch call's thread when it started. Work of the backward pass has no such
 -- frame, so it belongs to the frames of its forward operator, as far as the trace links the two.
 -- check: unique(trace_id, frame, user_frame, phase)

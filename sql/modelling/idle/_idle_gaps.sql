@@ -1,5 +1,5 @@
 -- One row: an interval without work on a device: between two busy intervals, before the first or after the last.
--- How: among the activities that start where the interval ends, the one launched first ended it.
+-- How: among the activities that start where the interval ends, the activity launched first ended it.
 WITH busy AS (
     SELECT
         trace_id, device, start_ns, end_ns,

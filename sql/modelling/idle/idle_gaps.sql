@@ -1,7 +1,7 @@
 -- One row: an interval between two GPU activities in which a device ran nothing, with the owner of most of it and the
 -- activity that ended it. The gaps of a device add up to idle_ns of temporal_breakdown.
 -- How: the owner is the owner in idle_causes with the largest part of the gap. The activity that ended the gap starts
--- at its end; among several, the one launched first.
+-- at its end; among several, it is the activity launched first.
 -- check: unique(trace_id, device, start_ns)
 WITH sums AS (
     SELECT

@@ -61,7 +61,7 @@ owners AS (
 SELECT
     b.trace_id,  -- The trace.
     b.event_id,  -- Position of the allocation in traceEvents, or of the release if the allocation is missing.
-    b.device_type,  -- Kind of device, as PyTorch numbers them: 0 CPU, 1 CUDA, 6 HIP.
+    b.device_type,  -- PyTorch's number for the kind of device: 0 CPU, 1 CUDA, 6 HIP.
     b.device,  -- Device number; -1 for the CPU.
     TRY_CAST(b.address AS DECIMAL(20, 0)) AS address,  -- Address of the block.
     -- Size of the block, bytes. The smallest BIGINT has no positive counterpart.

@@ -39,7 +39,7 @@ pairs AS (
 )
 SELECT
     p.trace_id,  -- The trace.
-    p.device_type,  -- Kind of device, as PyTorch numbers them: 0 CPU, 1 CUDA, 6 HIP.
+    p.device_type,  -- PyTorch's number for the kind of device: 0 CPU, 1 CUDA, 6 HIP.
     p.device,  -- Device number; -1 for the CPU.
     p.n_events,  -- Allocations and releases.
     p.n_allocs,  -- Allocations.
@@ -50,15 +50,15 @@ SELECT
     -- Peak memory in use, minus the memory in use at the start of the trace, bytes; NULL if no event records its bytes.
     p.peak_relative_bytes,
     -- Position in memory_timeline (seq) of the first event after which that peak was in use; 0 for the start of the
-    -- trace; NULL likewise.
+    -- trace; NULL if no event records its bytes.
     t.peak_seq,
-    t.peak_ns,  -- Time of that event, ns; NULL likewise, and for the start of the trace.
+    t.peak_ns,  -- Time of that event, ns; NULL without such an event, and for the start of the trace.
     -- Memory in use at the end, minus the memory in use at the start of the trace, bytes; NULL if no event records its
     -- bytes.
     p.net_bytes,
     -- Blocks allocated in the trace and not released by its end; NULL where the trace has no addresses.
     CASE WHEN p.n_addresses > 0 THEN coalesce(b.n_live, 0) END AS n_live,
-    -- Bytes of these blocks; NULL likewise.
+    -- Bytes of these blocks; NULL where the trace has no addresses.
     CASE WHEN p.n_addresses > 0 THEN coalesce(b.live_bytes, 0) END AS live_bytes,
     -- Released blocks that were allocated before the trace.
     CASE WHEN p.n_addresses > 0 THEN coalesce(b.n_before_trace, 0) END AS n_before_trace,

@@ -5,7 +5,7 @@
 SELECT
     trace_id,  -- The trace.
     event_id,  -- Position in traceEvents.
-    device_type,  -- Kind of device, as PyTorch numbers them: 0 CPU, 1 CUDA, 6 HIP.
+    device_type,  -- PyTorch's number for the kind of device: 0 CPU, 1 CUDA, 6 HIP.
     device,  -- Device number; -1 for the CPU.
     seq,  -- Position in the order of its device, from 1.
     at_ns,  -- Time of the event, ns.

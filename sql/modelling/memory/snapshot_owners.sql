@@ -4,8 +4,8 @@
 -- several events match, or the trace has no such events, the snapshot's clock determines the time. That clock is
 -- truncated to the us, so an operator counts only if no operator begins or ends in that us on any thread, and only one
 -- thread is in an operator. Both clocks are calibrated to Unix time independently; clock_gap_ns is their measured
--- difference. Operator and module are unknown if the difference exceeds 2 us on average, or if the trace shows
--- allocations of the device but not this one (an unrecorded thread, or clocks further apart).
+-- difference. Operator and module are unknown if the difference exceeds 2 us on average, or if the trace shows other
+-- allocations of the device but not this allocation (an unrecorded thread, or clocks further apart).
 -- scope: lake
 WITH in_traces AS (
     SELECT
@@ -205,7 +205,7 @@ by_kind AS (
     WHERE l.change = 0
     GROUP BY l.snapshot_id, l.allocation_id, l.trace_id, l.kind
 ),
--- If calls of a thread overlap without nesting, the call found may have ended already.
+-- If calls of a thread overlap without nesting, this call may already have ended.
 owners AS (
     SELECT
         k.snapshot_id, k.allocation_id, k.trace_id,
@@ -217,7 +217,8 @@ owners AS (
     WHERE k.is_sure AND c.start_ns + c.duration_ns > f.last_ns
     GROUP BY k.snapshot_id, k.allocation_id, k.trace_id
 ),
--- Not snapshot_steps: there, a step number that a second profiler repeats is one step, from the first mark to the last.
+-- This does not use snapshot_steps. In that table, a step number that a second profiler repeats is one step, from the
+-- first mark to the last.
 marked AS (
     SELECT
         snapshot_id, TRY_CAST(replace(name, 'ProfilerStep#', '') AS BIGINT) AS step, stage, at_ns,

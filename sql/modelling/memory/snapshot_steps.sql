@@ -1,7 +1,7 @@
 -- One row: a profiler step and a device of a memory snapshot, with the memory in use when the step ended, and its
 -- growth since the previous step.
--- How: the snapshot's own annotations define the steps. Without any, the profiler trace of the same rank and time
--- defines them.
+-- How: the snapshot's own annotations define the steps. Without annotations, the profiler trace of the same rank and
+-- time defines the steps.
 -- scope: lake
 WITH own AS (
     SELECT

@@ -1,7 +1,7 @@
--- One row: a span and a device, with the memory samples that fell into the span.
+-- One row: a span and a device, with the memory samples taken during the span.
 -- How: the profiler's record of allocations and releases while the span was open on the host, on any thread. Samples
--- are joined only with spans in the same part of time, as in _clip. Each part of the query is read once, so that DuckDB
--- reads only the requested traces.
+-- are joined only with spans in the same part of time, as in _clip. The query refers to each of its parts once, so that
+-- DuckDB reads only the requested traces.
 -- scope: lake
 -- check: unique(trace_id, span_id, device_type, device)
 WITH lasting AS (
@@ -38,7 +38,7 @@ SELECT
     s.span_id,  -- The span.
     s.kind,  -- step, annotation, module or task.
     s.name,  -- Name of the span.
-    m.device_type,  -- Kind of device, as PyTorch numbers them: 0 CPU, 1 CUDA, 6 HIP.
+    m.device_type,  -- PyTorch's number for the kind of device: 0 CPU, 1 CUDA, 6 HIP.
     m.device,  -- Device number; -1 for the CPU.
     count(*) AS n_samples,  -- Allocations and releases.
     -- Bytes allocated while the span was open.
@@ -46,7 +46,7 @@ SELECT
     TRY_CAST(sum(m.delta_bytes) AS BIGINT) AS net_bytes,  -- Growth of the memory in use, bytes.
     -- Peak memory in use by tensors, bytes; NULL if not recorded.
     max(m.allocated_bytes) AS peak_allocated_bytes,
-    max(m.reserved_bytes) AS peak_reserved_bytes  -- Peak memory reserved by the allocator, bytes; NULL likewise.
+    max(m.reserved_bytes) AS peak_reserved_bytes  -- Peak memory reserved by the allocator, bytes; NULL if not recorded.
 FROM placed AS s
 JOIN samples AS m ON m.trace_id = s.trace_id AND m.part_ns = s.part_ns AND m.part = s.part
 WHERE m.at_ns >= s.start_ns AND m.at_ns < s.end_ns

@@ -19,7 +19,7 @@ SELECT
     END AS not_modelled,
     k.duration_ns,  -- Duration of the activity, ns.
     -- Source of the operator: launch, or for a graph replay capture or eager (as in graph_kernels); NULL where
-    -- not_modelled gives the reason.
+    -- not_modelled is set.
     CASE
         WHEN g.run_id IS NOT NULL THEN g.source
         WHEN k.graph_node IS NOT NULL OR contains(l.name, 'GraphLaunch') OR o.op_event_id IS NULL THEN NULL

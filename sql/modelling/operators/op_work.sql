@@ -1,7 +1,7 @@
 -- One row: an operator instance that GPU work belongs to, with the operations and bytes that its arguments imply. Each
 -- replay of a graph counts as another run of the captured operators, where these are known.
--- How: formulas over the distinct arguments (pipelines/modelling/formulas.py). An instance counts once, whatever its
--- number of kernels.
+-- How: formulas over the distinct arguments (pipelines/modelling/formulas.py). An instance counts once, regardless of
+-- its number of kernels.
 -- check: unique(trace_id, event_id)
 SELECT
     c.trace_id,  -- The trace.
@@ -23,7 +23,7 @@ SELECT
     CASE WHEN NOT c.is_graph THEN f.flops_uncausal END AS flops_uncausal,
     -- All other operations; NULL without a model, or if only the kernel's code determines it.
     CASE WHEN NOT c.is_graph THEN f.flops_vector END AS flops_vector,
-    -- Least traffic, each operand once, bytes; NULL without a model, if an element's size is unknown, or if the read
+    -- Minimum traffic, each operand once, bytes; NULL without a model, if an element's size is unknown, or if the read
     -- data depends on values.
     CASE WHEN NOT c.is_graph THEN f.bytes END AS bytes,
     -- Why there is no model: op_not_modelled, no_shapes, bad_args or graph (one launch, many kernels: the operators ran

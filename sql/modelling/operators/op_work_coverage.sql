@@ -1,5 +1,5 @@
 -- One row: a trace with GPU work, and the part of its GPU time that operator models cover.
--- How: sums over op_kernels and op_work. Uncovered time is listed by reason; each part of gpu_ns has one.
+-- How: sums over op_kernels and op_work. Uncovered time is listed by reason. Each part of gpu_ns has one reason.
 -- check: unique(trace_id)
 WITH work AS (
     SELECT
@@ -51,7 +51,7 @@ SELECT
     TRY_CAST(max(w.flops_uncausal) AS BIGINT) AS flops_uncausal,
     -- Summed other operations; NULL where no operator has a model.
     TRY_CAST(max(w.flops_vector) AS BIGINT) AS flops_vector,
-    TRY_CAST(max(w.bytes) AS BIGINT) AS bytes,  -- Summed least traffic, bytes; NULL where no operator has a model.
+    TRY_CAST(max(w.bytes) AS BIGINT) AS bytes,  -- Summed minimum traffic, bytes; NULL where no operator has a model.
     -- Share of with_op_ns that has a model; NULL where with_op_ns is 0.
     CASE WHEN max(w.with_op_ns) > 0 THEN max(w.modelled_ns) / max(w.with_op_ns) END AS coverage,
     -- matrix_ns in percent of with_op_ns, 0 to 100; NULL where with_op_ns is 0.

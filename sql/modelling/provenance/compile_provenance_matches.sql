@@ -1,8 +1,8 @@
 -- One row: torch.compile provenance and a profiler trace of the same process. Provenance without a trace has a row,
 -- too.
--- How: the provenance is in the trace's folder or below it, or, if the process is the same, in its job. Ranks and
--- processes that both record must be equal. Among a trace's candidates, those of its process win, then those of its
--- rank, then the others.
+-- How: the provenance is in the trace's folder or below it. If the process is the same, it may also be elsewhere in the
+-- trace's job. Ranks and processes that both record must be equal. Among a trace's candidates, candidates of its
+-- process win, then candidates of its rank, then all others.
 -- scope: lake
 WITH folders AS (
     SELECT trace_id, rank, job, regexp_replace(path, '[/\\][^/\\]*$', '') AS folder FROM traces

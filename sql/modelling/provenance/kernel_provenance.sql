@@ -1,7 +1,7 @@
 -- One row: the name of a torch.compile kernel that ran in a trace, with the operators, graph nodes and source lines
 -- that the kernel was compiled from.
 -- How: by name, in the provenance of the trace's process. Each compiled graph numbers its kernels from the start, so
--- several graphs may share a name, and the trace does not record which of them ran. Then operators and source lines are
+-- several graphs may share a name, and the trace does not record which of them ran. So operators and source lines are
 -- set only if all these graphs agree. Nodes are NULL, because each graph numbers them from the start, too. Only graphs
 -- in the provenance are compared.
 -- scope: lake

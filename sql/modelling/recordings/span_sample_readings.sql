@@ -1,8 +1,8 @@
 -- One row: a span of a sampled step and a counter sampled during it: of the process, of the host's GPUs and networks,
 -- or of NCCL.
--- How: samples by time. Samples of a process belong to spans of that process. Samples of GPUs and networks are the
--- host's, from one recording of counters there (of the same process, else of the same run). A rate counts if the middle
--- of its interval falls into the span, an NCCL call if it was enqueued in the span.
+-- How: samples by time. Samples of a process belong to spans of that process. Samples of GPUs and networks belong to
+-- the host and come from one recording of counters there (of the same process, else of the same run). A rate counts if
+-- the middle of its interval falls into the span. An NCCL call counts if it was enqueued in the span.
 -- scope: lake
 -- check: unique(recording_id, step, span_id, source, device, reading)
 WITH chosen AS (
@@ -145,11 +145,11 @@ SELECT
     r.device,
     -- Name of the reading, as a column of host_samples, host_rates, gpu_samples, net_rates or inspector_collectives.
     r.reading,
-    count(*) AS n_samples,  -- Samples that fell into the span; with few samples, the mean is uncertain.
+    count(*) AS n_samples,  -- Samples taken during the span; with few samples, the mean is uncertain.
     avg(r.value) AS mean,  -- Mean of the samples.
     min(r.value) AS least,  -- Smallest sample.
     max(r.value) AS most,  -- Largest sample.
-    -- For NVLink and PCIe: the mean in percent of what the links carry in one direction, by the data sheet of the
+    -- For NVLink and PCIe: the mean in percent of the links' rate in one direction, from the data sheet of the
     -- recording's device. It covers the GPU, not only the span: other work of the GPU counts, and an NVLink rate covers
     -- the whole interval between two samples. NULL for other readings, for a GPU of another name than the recording's
     -- device, and if the rate of the device's links is unknown.

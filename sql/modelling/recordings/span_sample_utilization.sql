@@ -8,7 +8,7 @@ WITH kinds AS (
     SELECT DISTINCT device_key, peak_kind FROM device_peaks
 ),
 placed AS (
-    -- A device that no rule recognizes may have measured peaks under its own name.
+    -- A device that matches no rule may have measured peaks under its own name.
     SELECT
         r.recording_id,
         k.device_key,
@@ -100,13 +100,14 @@ SELECT
     t.name,  -- Module, or step.
     t.class,  -- Class of the module.
     t.phase,  -- step, forward, backward or recompute. Never add up nested spans.
-    -- Duration by its clock, ns; on a GPU, from the time its stream reached the span until the stream left it.
+    -- Duration by the span's clock, ns; on a GPU, from the time at which the stream reached the span to the time at
+    -- which it left the span.
     t.duration_ns,
     -- inputs_not_counted if no census had such inputs, so that the span's work is unknown; else NULL.
     CASE WHEN NOT t.is_counted THEN 'inputs_not_counted' END AS not_modelled,
-    -- Why there are no ratios: host_calls: the duration is that of the host's calls, and the work ran at another time;
-    -- other_device: not the device of the peaks; too_short: less than the work takes at peak, so some of it ran at
-    -- another time or on another stream; else NULL.
+    -- Reason why there are no ratios: host_calls (the duration covers the host's calls, and the work ran at another
+    -- time), other_device (not the device of the peaks), or too_short (less than the time of the work at peak, so some
+    -- work ran at another time or on another stream); else NULL.
     t.not_measured,
     CAST(t.n_ops AS BIGINT) AS n_ops,  -- Operators that ran in the span; NULL where its work is unknown.
     -- Operators without a model: read every other number with this in mind.
@@ -115,7 +116,7 @@ SELECT
     CAST(t.flops_matrix AS BIGINT) AS flops_matrix,
     -- Matrix operations of a recomputed forward (activation checkpointing).
     CAST(t.flops_recompute AS BIGINT) AS flops_recompute,
-    -- Least traffic, bytes; NULL without a model, or if that of an operator with a model is unknown.
+    -- Minimum traffic, bytes; NULL without a model, or if the traffic of any operator with a model is unknown.
     CAST(t.bytes AS BIGINT) AS bytes,
     CAST(t.flops_matrix AS DOUBLE) / t.over_ns / 1000 AS tflops,  -- Matrix operations per second, 10^12.
     CAST(t.bytes AS DOUBLE) / t.over_ns AS gigabytes_per_s,  -- Bytes per second, decimal GB/s.
@@ -129,7 +130,7 @@ SELECT
     -- not_measured is set, like all ratios.
     t.ideal_once_ns / t.over_ns AS mfu_wall,
     t.ideal_once_tf32_ns / t.over_ns AS mfu_wall_tf32,  -- mfu_wall with fp32 at the TF32 peak, a lower bound.
-    t.ideal_ns / t.over_ns AS hfu_wall,  -- mfu_wall for all that ran, including recomputation.
+    t.ideal_ns / t.over_ns AS hfu_wall,  -- mfu_wall for all work that ran, including recomputation.
     t.ideal_tf32_ns / t.over_ns AS hfu_wall_tf32,  -- hfu_wall with fp32 at the TF32 peak.
     -- Bytes divided by the duration and the memory's bandwidth; above 1 where operands are in caches.
     t.memory_ns / t.over_ns AS bandwidth_utilization,

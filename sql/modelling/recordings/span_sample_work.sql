@@ -28,7 +28,7 @@ SELECT
     -- Matrix operations of a recomputed forward; NULL without a model.
     CAST(sum(o.n_calls_recompute * o.flops_matrix) AS BIGINT) AS flops_recompute,
     CAST(sum(o.n_calls * o.flops_vector) AS BIGINT) AS flops_vector,  -- Other operations; NULL without a model.
-    -- Least traffic, bytes; NULL without a model, or if that of an operator with a model is unknown.
+    -- Minimum traffic, bytes; NULL without a model, or if the traffic of any operator with a model is unknown.
     CASE
         WHEN count(o.bytes) = count(o.op) FILTER (WHERE o.not_modelled IS NULL)
             THEN CAST(sum(o.n_calls * o.bytes) AS BIGINT)

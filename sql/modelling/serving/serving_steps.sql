@@ -333,8 +333,8 @@ SELECT
     -- step on the thread if that is earlier. Time between steps belongs to no step, and overlapping time on a thread
     -- counts once.
     step_ns,
-    -- Part of step_ns that belongs to GPU work from before the trace, ns: such work ran, or the step waits for it; NULL
-    -- where the trace has no GPU work at all.
+    -- Part of step_ns in which GPU work from before the trace ran, or the step waited for such work, ns; NULL where the
+    -- trace has no GPU work at all.
     TRY_CAST(earlier_ns AS BIGINT) AS earlier_ns,
     -- Latency, ns: from the start of the step to the end of the call and of its GPU work; longer than step_ns if steps
     -- overlap.

@@ -1,8 +1,8 @@
 -- model: _launch_windows
 -- One row: a launch of GPU work and a step, annotation or task during which it started, on any thread of the process.
--- How: on every thread with such spans, the last span that started before the launch, and the spans around it, unless
--- they had ended. A launch is in one step only, preferably a step on its own thread, so that no GPU work counts in two
--- steps.
+-- How: on every thread with such spans, the last span that started before the launch, and the spans around that span.
+-- Spans that had ended are excluded. A launch is in one step only, preferably a step on its own thread, so that no GPU
+-- work counts in two steps.
 -- check: unique(trace_id, launch_event_id, span_id)
 WITH timed AS (
     SELECT trace_id, event_id, kind, pid, tid, start_ns, end_ns FROM _span_events WHERE kind <> 'module'
@@ -100,7 +100,7 @@ SELECT
     event_id AS forward_event_id,  -- The forward operator.
     module_event_id,  -- Call of the module.
     name,  -- Name of the module.
-    height  -- Order on the way up; the innermost module has the lowest number.
+    height  -- Order of the modules from the inside out; the innermost module has the lowest number.
 FROM around
 UNION ALL
 SELECT trace_id, event_id, module_event_id, name, height

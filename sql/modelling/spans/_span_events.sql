@@ -25,7 +25,7 @@ SELECT
     trace_id,  -- The trace.
     event_id,  -- Position in traceEvents.
     kind,  -- step, annotation, module or task.
-    -- Name; for a module, what follows `nn.Module: `.
+    -- Name; for a module, the part after `nn.Module: `.
     CASE WHEN kind = 'module' THEN substr(full_name, 12) ELSE full_name END AS name,
     CASE
         WHEN kind = 'module' THEN regexp_replace(substr(full_name, 12), '_[0-9]+$', '')

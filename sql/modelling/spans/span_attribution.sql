@@ -1,5 +1,5 @@
 -- One row: a trace with GPU work, with the number of GPU activities by their attribution to spans.
--- How: counts of GPU activities by the spans and operators found on the way up from their launches.
+-- How: counts of GPU activities by the spans and operators around their launches.
 -- check: unique(trace_id)
 WITH owners AS (
     SELECT

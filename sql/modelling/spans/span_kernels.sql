@@ -25,7 +25,7 @@ SELECT
     phase,  -- fwd, bwd, recompute, bwd_direct or window, as in span_gpu_work.
     count(*) AS n,  -- GPU activities.
     TRY_CAST(sum(duration_ns) AS BIGINT) AS sum_ns,  -- Summed duration of the activities, ns.
-    -- Time in which at least one of them ran, ns.
+    -- Time in which at least one activity ran, ns.
     TRY_CAST(sum(greatest(end_ns - greatest(start_ns, coalesce(reached_ns, start_ns)), 0)) AS BIGINT) AS busy_ns,
     -- Activities that no span inside this span owns; NULL for window.
     CASE WHEN phase <> 'window' THEN count(*) FILTER (WHERE is_innermost) END AS self_n,

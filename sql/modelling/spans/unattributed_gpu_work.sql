@@ -1,5 +1,5 @@
--- One row: a reason why GPU work of a trace could not be attributed to spans, with the amount of that work. None of it
--- is distributed over spans.
+-- One row: a reason why GPU work of a trace could not be attributed to spans, with the amount of that work. This work
+-- is not distributed over spans.
 -- How: the first reason that applies to each GPU activity. Fully attributed work has no reason.
 -- check: unique(trace_id, reason)
 WITH has_span AS (

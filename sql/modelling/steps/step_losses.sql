@@ -23,7 +23,8 @@ of_devices AS (
     FROM steps AS s
     JOIN idle_devices AS d ON d.trace_id = s.trace_id
 ),
--- Idle intervals that begin in a step, and idle intervals that last into a step. Steps do not overlap.
+-- Idle intervals that begin in a step, and idle intervals that begin earlier and reach into a step. Steps do not
+-- overlap.
 pieces AS (
     SELECT i.trace_id, s.step, i.device, i.cause, i.name, least(i.end_ns, s.end_ns) - i.start_ns AS ns
     FROM idle_causes AS i

@@ -51,9 +51,9 @@ WHERE k.start_ns < s.start_ns AND k.end_ns > s.start_ns;
 -- One row: an interval that counts for a profiler step: GPU work launched in the step, GPU work that runs during the
 -- step, or a CPU event of one of its stages.
 -- How: launched work belongs to the step in which its launch call starts. Work that runs during the step counts as
--- running only. CPU events are clipped to the step. Events that begin before the step are found by parts of time longer
--- than the event, as in _kernel_steps. A SendRecv kernel without details in the trace may be an all-to-all, so it
--- counts as a collective, not as a transfer.
+-- running only. CPU events are clipped to the step. For events that begin before the step, time is divided into parts
+-- longer than the event, as in _kernel_steps. A SendRecv kernel without details in the trace may be an all-to-all, so
+-- it counts as a collective, not as a transfer.
 WITH launched AS (
     SELECT
         k.trace_id, s.step, k.event_id, k.start_ns, k.end_ns, n.counts_as, k.name,
@@ -137,7 +137,7 @@ parts AS (
             WHEN l.counts_as = 'COMMUNICATION' THEN 'collective'
             WHEN l.counts_as = 'COMPUTATION' AND o.event_id IS NOT NULL THEN 'optimizer'
             WHEN l.counts_as = 'COMPUTATION' THEN 'compute'
-            -- XPU calls the host's memory M.
+            -- On XPU, M stands for the host's memory.
             WHEN regexp_matches(l.name, 'HtoD|HostToDevice|[HM]2D') THEN 'htod'
             WHEN regexp_matches(l.name, 'DtoH|DeviceToHost|D2[HM]') THEN 'dtoh'
         END AS part
@@ -164,8 +164,8 @@ WHERE part IS NOT NULL;
 
 -- model: _step_parts
 -- One row: a profiler step with the duration of its parts; overlaps within a part count once.
--- How: a sweep over the starts and ends of _step_intervals. Between two consecutive ones, the set of open intervals
--- does not change.
+-- How: a sweep over the starts and ends of _step_intervals. Between two consecutive starts or ends, the set of open
+-- intervals does not change.
 WITH bounds AS (
     SELECT
         trace_id, step,
@@ -251,8 +251,8 @@ GROUP BY s.trace_id, s.step, b.first_ns, b.last_ns, b.n_transfers;
 
 -- model: _step_times
 -- One row: a profiler step with its measured times and the ideal times of its operators and collectives.
--- How: _step_parts supplies the measured times. An operator counts in the first step that launched its work. What a
--- step launched is unknown if the trace has no launches of GPU work.
+-- How: _step_parts supplies the measured times. An operator counts in the first step that launched its work. If the
+-- trace has no launches of GPU work, the work of a step is unknown.
 WITH ops AS (
     SELECT
         o.trace_id, o.op_event_id, min(s.step) AS step
@@ -295,23 +295,23 @@ SELECT
     g.n_launched > 0 AS has_launches,
     -- Time with copies to the device, ns; NULL without GPU work whose launch is in the trace.
     CASE WHEN g.n_launched > 0 THEN coalesce(p.htod_ns, 0) END AS htod_ns,
-    -- Time with compute kernels, ns; NULL likewise.
+    -- Time with compute kernels, ns; NULL like htod_ns.
     CASE WHEN g.n_launched > 0 THEN coalesce(p.compute_ns, 0) END AS comp_ns,
-    -- Time with copies to the host and in annotations that save, ns; NULL likewise.
+    -- Time with copies to the host and in annotations that save, ns; NULL like htod_ns.
     CASE WHEN g.n_launched > 0 THEN coalesce(p.save_ns, 0) END AS save_ns,
     i.comp_ideal_ns,  -- Matrix operations at peak, ns; NULL for an unknown device or without modeled operators.
-    -- Communication kernels; NULL likewise.
+    -- Communication kernels; NULL like htod_ns.
     CASE WHEN g.n_launched > 0 THEN coalesce(c.n_communication, 0) END AS n_communication,
-    -- Communication kernels with an ideal time; NULL likewise.
+    -- Communication kernels with an ideal time; NULL like htod_ns.
     CASE WHEN g.n_launched > 0 THEN coalesce(c.n_communication_known, 0) END AS n_communication_known,
-    -- Time of collectives at full link bandwidth, ns; NULL likewise, or if it is unknown for any of them.
+    -- Time of collectives at full link bandwidth, ns; NULL like htod_ns, or if the ideal of any collective is unknown.
     CASE
         WHEN g.n_launched > 0 AND coalesce(c.n_communication = c.n_communication_known, TRUE)
             THEN coalesce(c.ideal_ns, 0)
     END AS communication_ideal_ns,
-    -- Time with communication kernels, ns; NULL likewise, or without GPU work in the step.
+    -- Time with communication kernels, ns; NULL like htod_ns, or without GPU work in the step.
     CASE WHEN g.n_launched > 0 THEN p.communication_ns END AS communication_ns,
-    -- Part of communication_ns with concurrent computation, ns; NULL likewise.
+    -- Part of communication_ns with concurrent computation, ns; NULL like communication_ns.
     CASE WHEN g.n_launched > 0 THEN p.overlapped_ns END AS overlapped_ns,
     p.first_ns,  -- Start of the first computation, ns.
     p.last_ns,  -- End of the last computation, ns.
@@ -365,7 +365,7 @@ SELECT
     -- The longest stage divided by T_actual; may exceed 1; NULL where all stages are NULL, where T_actual is 0, or if
     -- the trace has GPU work but no launches.
     CAST(longest_ns AS DOUBLE) / duration_ns AS efficiency,
-    -- The longest stage: load, comp or save, the first of equal ones; NULL where efficiency is NULL.
+    -- The longest stage: load, comp or save, the first if several are equal; NULL where efficiency is NULL.
     CASE
         WHEN longest_ns = load_ns THEN 'load'
         WHEN longest_ns = comp_ns THEN 'comp'
@@ -378,9 +378,10 @@ SELECT
     -- Ideal T_comp: matrix operations at the device's datasheet peak, ns; NULL for an unknown device or without
     -- modeled operators.
     comp_ideal_ns,
-    -- Ideal T_c2c: collectives at full link bandwidth, ns; NULL if it is unknown for any of them, and like htod_ns.
+    -- Ideal T_c2c: collectives at full link bandwidth, ns; NULL if the ideal of any collective is unknown, and like
+    -- htod_ns.
     communication_ideal_ns,
-    -- T_ideal: the longer of the two ideal times, as if everything else overlapped, ns; NULL where that of computation
+    -- T_ideal: the longer of the two ideal times, assuming that all other work overlaps, ns; NULL where comp_ideal_ns
     -- is NULL.
     CASE WHEN comp_ideal_ns IS NOT NULL THEN greatest(comp_ideal_ns, communication_ideal_ns) END AS ideal_ns,
     n_communication,  -- Communication kernels of the step; NULL like htod_ns.
@@ -394,13 +395,13 @@ SELECT
     -- Time with communication kernels launched in the step, including waiting for other ranks, ns; NULL like htod_ns,
     -- and without GPU work in the step.
     TRY_CAST(communication_ns AS BIGINT) AS communication_ns,
-    -- Part of communication_ns with concurrent computation, ns; NULL likewise.
+    -- Part of communication_ns with concurrent computation, ns; NULL like communication_ns.
     TRY_CAST(overlapped_ns AS BIGINT) AS communication_overlapped_ns,
     -- Measured percentage of communication_ns without concurrent computation, including waiting; NULL without
     -- communication.
     100 * CASE WHEN communication_ns > 0 THEN CAST(communication_ns - overlapped_ns AS DOUBLE) / communication_ns END
         AS exposed_communication_percent,
-    -- Share of the time from first to last computation in which nothing but transfers ran: an upper bound of the
+    -- Share of the time from first to last computation in which no kernels except transfers ran: an upper bound of the
     -- pipeline bubble, because other stalls count too; NULL without transfers between ranks.
     CASE
         WHEN n_transfers > 0 THEN 1 - CAST(stage_busy_ns AS DOUBLE) / nullif(last_ns - first_ns, 0)

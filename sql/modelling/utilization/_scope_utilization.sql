@@ -40,9 +40,9 @@ FROM scoped AS s
 LEFT JOIN recomputed AS r ON r.trace_id = s.trace_id AND r.op_event_id = s.op_event_id;
 
 -- model: _span_sums
--- One row: a span (or all spans of a name) and a phase, with the operations of its operators and their least time; one
--- row per kind of peak.
--- How: sums over _span_ops, op_work and op_utilization. An operator counts once, whatever its number of kernels.
+-- One row: a span (or all spans of a name) and a phase, with the operations of its operators and their minimum time;
+-- one row per kind of peak.
+-- How: sums over _span_ops, op_work and op_utilization. An operator counts once, regardless of its number of kernels.
 WITH counted AS (
     SELECT
         s.trace_id, s.scope, s.phase, count(*) AS n_ops,
@@ -51,7 +51,8 @@ WITH counted AS (
         sum(CASE WHEN w.not_modelled IS NULL THEN s.gpu_ns ELSE 0 END) AS modelled_ns,
         sum(w.flops_matrix) AS flops_matrix,
         sum(CASE WHEN s.is_recompute THEN w.flops_matrix END) AS flops_recompute,
-        -- NULL, and not a part, if those of an operator with a model are unknown: operations are divided by them.
+        -- NULL if the bytes of an operator with a model are unknown, because a partial sum would make the ratio of
+        -- operations to bytes wrong.
         CASE WHEN count(w.bytes) = count(*) FILTER (WHERE w.not_modelled IS NULL) THEN sum(w.bytes) END AS bytes
     FROM _span_ops AS s
     JOIN op_work AS w ON w.trace_id = s.trace_id AND w.event_id = s.op_event_id
@@ -80,7 +81,7 @@ SELECT
     TRY_CAST(c.flops_matrix AS BIGINT) AS flops_matrix,  -- Matrix operations; NULL without a model.
     -- Matrix operations of a recomputed forward.
     TRY_CAST(CASE WHEN c.flops_matrix IS NOT NULL THEN coalesce(c.flops_recompute, 0) END AS BIGINT) AS flops_recompute,
-    -- Least traffic, bytes; NULL without a model, or if that of an operator with a model is unknown.
+    -- Minimum traffic, bytes; NULL without a model, or if the traffic of any operator with a model is unknown.
     TRY_CAST(c.bytes AS BIGINT) AS bytes,
     i.peak_kind,  -- datasheet or measured; NULL for an unknown device.
     -- Operators whose type has no peak on the device, and which therefore have no ideal time.
@@ -137,7 +138,7 @@ SELECT
     CAST(u.modelled_ns AS DOUBLE) / nullif(u.with_op_ns, 0) AS coverage,
     u.flops_matrix,  -- Matrix operations, including those of a recomputed forward; NULL without a model.
     u.flops_recompute,  -- Matrix operations of a recomputed forward (activation checkpointing).
-    -- Least traffic, bytes; NULL without a model, or if that of an operator with a model is unknown.
+    -- Minimum traffic, bytes; NULL without a model, or if the traffic of any operator with a model is unknown.
     u.bytes,
     -- Source of the peaks: datasheet or measured; NULL for an unknown device, and then all following columns are NULL.
     u.peak_kind,
@@ -151,10 +152,10 @@ SELECT
     u.ideal_once_ns / nullif(w.busy_ns, 0) AS mfu_busy,
     -- mfu_busy with fp32 at the TF32 peak: a trace does not record whether TF32 was used, so this is a lower bound.
     u.ideal_once_tf32_ns / nullif(w.busy_ns, 0) AS mfu_busy_tf32,
-    -- Ideal time of all that ran, including recomputation, divided by host time; NULL except for fwd, recompute and
-    -- window.
+    -- Ideal time of all work that ran, including recomputation, divided by host time; NULL except for fwd, recompute
+    -- and window.
     CASE WHEN w.phase IN ('fwd', 'recompute', 'window') THEN u.ideal_ns / nullif(w.wall_ns, 0) END AS hfu_wall,
-    u.ideal_ns / nullif(w.busy_ns, 0) AS hfu_busy,  -- Ideal time of all that ran divided by busy_ns.
+    u.ideal_ns / nullif(w.busy_ns, 0) AS hfu_busy,  -- Ideal time of all work that ran divided by busy_ns.
     u.ideal_tf32_ns / nullif(w.busy_ns, 0) AS hfu_busy_tf32,  -- hfu_busy with fp32 at the TF32 peak.
     -- Bytes divided by busy_ns and the memory's bandwidth; above 1 where operands are in caches.
     u.memory_ns / nullif(w.busy_ns, 0) AS bandwidth_utilization,

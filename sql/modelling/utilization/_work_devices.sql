@@ -1,6 +1,6 @@
 -- One row: a device that ran GPU work of a trace, with its kind.
--- How: the device listed under its number. If there is none (ROCm also counts the host's processors), the kind of all
--- listed devices, if they are all the same.
+-- How: the listed device with the same number. If no listed device has that number (ROCm also counts the host's
+-- processors), the kind of the listed devices, if all have the same kind.
 -- check: unique(trace_id, device)
 WITH ran AS (
     SELECT DISTINCT trace_id, device FROM kernels

@@ -14,7 +14,7 @@ SELECT
     TRY_CAST(sum(w.gpu_ns) AS BIGINT) AS gpu_ns,  -- GPU time of these instances, ns.
     TRY_CAST(sum(w.flops_matrix) AS BIGINT) AS flops_matrix,  -- Matrix operations; NULL without a model.
     TRY_CAST(sum(w.flops_vector) AS BIGINT) AS flops_vector,  -- Other operations; NULL without a model.
-    TRY_CAST(sum(w.bytes) AS BIGINT) AS bytes,  -- Least traffic, bytes; NULL without a model.
+    TRY_CAST(sum(w.bytes) AS BIGINT) AS bytes,  -- Minimum traffic, bytes; NULL without a model.
     -- Time of the matrix operations at peak, ns; fp32 at the fp32 peak; NULL without a peak.
     sum(u.ideal_ns) AS ideal_ns,
     sum(u.memory_ns) AS memory_ns,  -- Time of the bytes at the memory's bandwidth, ns; NULL for an unknown device.

@@ -37,7 +37,7 @@ SELECT
     gpu_ns,  -- GPU time of the instances, ns.
     flops_matrix,  -- Matrix operations; NULL without a model.
     flops_vector,  -- Other operations, which no utilization includes; NULL without a model.
-    bytes,  -- Least traffic, bytes; NULL without a model, or if an element's size is unknown in an instance.
+    bytes,  -- Minimum traffic, bytes; NULL without a model, or if an element's size is unknown in an instance.
     ideal_ns,  -- Time of the matrix operations at peak, ns; fp32 at the fp32 peak; NULL without a peak for the type.
     -- ideal_ns with fp32 at the TF32 peak, because a trace does not record whether TF32 was used; equal for other
     -- types.

@@ -62,7 +62,7 @@ SELECT
     gpu_ns,  -- GPU time of its kernels, ns.
     flops_matrix,  -- Matrix operations.
     flops_vector,  -- Other operations, which no utilization includes.
-    bytes,  -- Least traffic, bytes; NULL where an element's size is unknown.
+    bytes,  -- Minimum traffic, bytes; NULL where an element's size is unknown.
     ideal_ns,  -- Time of the matrix operations at peak, ns; fp32 at the fp32 peak; NULL without a peak for the type.
     -- ideal_ns with fp32 at the TF32 peak, because a trace does not record whether TF32 was used; equal for other
     -- types.

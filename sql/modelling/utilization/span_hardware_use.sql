@@ -1,6 +1,6 @@
 -- One row: a span and a phase, with the use of the device's compute, memory and links by its GPU work, each with its
 -- coverage; one row per kind of peak.
--- How: least times divided by the time in which the span's GPU work ran. Matrix operations and bytes are as in
+-- How: minimum times divided by the time in which the span's GPU work ran. Matrix operations and bytes are as in
 -- span_utilization, collectives as in collective_bandwidth. A collective's time includes the wait for late ranks. Never
 -- add up phases.
 -- check: unique(trace_id, span_id, phase, peak_kind)
@@ -27,8 +27,8 @@ SELECT
     -- Time of the matrix operations at the peaks of their types, divided by busy_ns. This column and the next are NULL
     -- if no operator has a model, or the device is unknown.
     u.hfu_busy AS compute_utilization,
-    -- Time of the least traffic at the memory's bandwidth, divided by busy_ns; NULL also if the traffic of an operator
-    -- with a model is unknown.
+    -- Time of the minimum traffic at the memory's bandwidth, divided by busy_ns; NULL also if the traffic of an
+    -- operator with a model is unknown.
     u.bandwidth_utilization AS memory_utilization,
     -- Share of its operators' GPU time that has a model: the two utilizations do not include the rest. NULL without
     -- operators.

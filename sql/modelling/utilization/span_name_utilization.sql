@@ -18,7 +18,7 @@ SELECT
     coverage,  -- Share of the operators' GPU time that has a model: read every other number with this in mind.
     flops_matrix,  -- Matrix operations, including those of a recomputed forward; NULL without a model.
     flops_recompute,  -- Matrix operations of a recomputed forward (activation checkpointing).
-    -- Least traffic, bytes; NULL without a model, or if that of an operator with a model is unknown.
+    -- Minimum traffic, bytes; NULL without a model, or if the traffic of any operator with a model is unknown.
     bytes,
     -- Source of the peaks: datasheet or measured; NULL for an unknown device, and then all following columns are NULL.
     peak_kind,
@@ -30,10 +30,10 @@ SELECT
     mfu_busy,  -- Ideal time without recomputation divided by busy_ns, not clipped.
     -- mfu_busy with fp32 at the TF32 peak: a trace does not record whether TF32 was used, so this is a lower bound.
     mfu_busy_tf32,
-    -- Ideal time of all that ran, including recomputation, divided by host time; NULL except for fwd, recompute and
-    -- window.
+    -- Ideal time of all work that ran, including recomputation, divided by host time; NULL except for fwd, recompute
+    -- and window.
     hfu_wall,
-    hfu_busy,  -- Ideal time of all that ran divided by busy_ns.
+    hfu_busy,  -- Ideal time of all work that ran divided by busy_ns.
     hfu_busy_tf32,  -- hfu_busy with fp32 at the TF32 peak.
     -- Bytes divided by busy_ns and the memory's bandwidth; above 1 where operands are in caches.
     bandwidth_utilization,

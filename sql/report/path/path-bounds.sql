@@ -1,5 +1,5 @@
 -- Question: What bounds the critical path of each trace?
--- Reading: One row per bound, the traces by rank.
+-- Reading: One row per trace and bound, traces sorted by rank.
 SELECT t.rank, t.path, x.*
 FROM critical_path_summary AS x
 JOIN traces AS t ON x.trace_id = t.trace_id

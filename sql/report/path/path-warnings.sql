@@ -1,5 +1,5 @@
 -- Question: Which caveats of the critical paths matter?
--- Reading: One row per trace and caveat, without mere information.
+-- Reading: One row per trace and caveat, excluding caveats of severity info.
 SELECT t.rank, t.path, x.trace_id, x.caveat, x.detail
 FROM critical_path_caveats AS x
 JOIN traces AS t ON x.trace_id = t.trace_id

@@ -1,5 +1,5 @@
 -- Question: What does the time of each GPU divide into?
--- Reading: One row per device, from its first to its last GPU work.
+-- Reading: One row per device, for the time from its first to its last GPU work.
 SELECT t.rank, t.path, x.*
 FROM temporal_breakdown AS x
 JOIN traces AS t ON x.trace_id = t.trace_id

@@ -1,5 +1,6 @@
 -- Question: What bandwidth do the collectives of each kind and size reach?
--- Reading: Most time beyond the ideal first; where the ideal is unknown, all of the time counts.
+-- Reading: One row per kind and size, most time beyond the ideal first. If the ideal is unknown, all of the time
+-- counts.
 SELECT x.*
 FROM collective_bandwidth_by_size AS x
 JOIN traces AS t ON x.trace_id = t.trace_id

@@ -1,3 +1,3 @@
 -- Question: Is there any file of hardware counters?
--- Reading: No row: no kernel can have counters.
+-- Reading: Without a row, no kernel can have counters.
 SELECT count(*) AS n FROM counter_files HAVING count(*) > 0

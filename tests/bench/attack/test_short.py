@@ -1,6 +1,7 @@
-"""The attack on trace files, short: no file is a traceback; and the attack sees what it is there to see.
+"""A short run of the attack on trace files.
 
-`python -m bench.attack.files --n 10000` is the long one.
+Every damaged file is ingested or rejected without a traceback, and the attack detects the losses that it must detect.
+`python -m bench.attack.files --n 10000` is the long run.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def test_values_are_nested_deep_and_profiles_are_there_twice() -> None:
 
 @pytest.fixture(scope="module")
 def read(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """A good document and its rows in the lake."""
+    """Return a valid document and its rows in the lake."""
     folder = tmp_path_factory.mktemp("good")
     document = good(random.Random(1))
     (folder / "rank0.json").write_text(json.dumps(document))
@@ -104,7 +105,7 @@ def test_what_is_lost_is_seen(read: tuple[dict[str, Any], list[dict[str, Any]]],
     worse = [{**row, **changed} if i == at else row for i, row in enumerate(rows)]
     text = json.dumps(document).encode()
     assert f"entry {at}" in silent_loss(text, worse, {})
-    assert silent_loss(text, worse, {"unmatched_begin": 3})  # says nothing of it
+    assert silent_loss(text, worse, {"unmatched_begin": 3})  # a finding about something else
     assert silent_loss(text, worse, {"time_not_a_number": 1}) == ""
 
 
@@ -132,7 +133,7 @@ def test_a_name_that_is_an_object_keeps_a_key_that_stands_twice() -> None:
 
 @pytest.mark.slow  # 2 s
 def test_one_file_s_traceback_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a batch fails, each of its files is tried alone, and only the guilty one is counted."""
+    """If a batch fails, each of its files is tried alone, and only the guilty file is counted."""
     guilty = made(SEED, 2)[1]
 
     def failing(paths: list[Path], lake: Lake) -> Any:

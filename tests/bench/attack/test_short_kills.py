@@ -1,4 +1,7 @@
-"""The attacks on a lake, short; and they see what they are there to see. `make attack` is the long way."""
+"""Short attacks on a lake, and the failures that they have to detect.
+
+`make attack` is the long run.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,14 @@ SEED = 14
 
 
 def only(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-    """The attack on these verbs alone: a stage for each takes seconds."""
+    """Restrict the attack to these verbs, because preparing a stage for each verb takes seconds."""
     monkeypatch.setattr(kills, "SCENES", tuple(scene for scene in SCENES if scene.name in names))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("module", [kills, disk])
 def test_broken_at_system_calls(module, monkeypatch: pytest.MonkeyPatch) -> None:
-    if why := why_no_strace():  # asked here: it takes a process, and every worker imports this file
+    if why := why_no_strace():  # checked here because it starts a process, and every worker imports this file
         pytest.skip(why)
     only(monkeypatch, "ingest")
     tally = module.attack(1, SEED)
@@ -48,7 +51,7 @@ def test_a_crash_on_a_damaged_lake_is_not_survived(monkeypatch: pytest.MonkeyPat
 def test_damage_to_the_lake_s_notes_must_be_mended(
     name: str, answers: list[dict[str, str]], lost: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are looked at before a repair, and where an answer is missing, after it."""
+    """The attack queries every table. If an answer differs, it repairs the lake and queries again."""
     looks, commands = iter(answers), []
     current: dict[str, str] = {}
 
@@ -118,7 +121,7 @@ def test_what_is_missing_or_other_is_seen(tmp_path: Path, monkeypatch: pytest.Mo
     }
 
     def tried(first: str, wanted: dict) -> tuple[int, int, int, int]:
-        """The verb ends so the first time; the second time it does what it does."""
+        """Let the verb end as `first` specifies, and run the real verb on the second try."""
         made.reset()
         tally, left = Tally("t"), [ends[first]]
 
@@ -132,7 +135,7 @@ def test_what_is_missing_or_other_is_seen(tmp_path: Path, monkeypatch: pytest.Mo
     from bench.attack.breaks import run as real
 
     more = {**made.wanted, "traces": [*made.wanted["traces"], ("another",)]}
-    assert tried("calm", made.wanted) == (0, 0, 1, 0)  # status 1 is what ingest has when all went well: nothing did
+    assert tried("calm", made.wanted) == (0, 0, 1, 0)  # ingest exits with 1 also on success, but it did nothing here
     assert tried("said", made.wanted) == (1, 0, 0, 0)
     assert tried("done", made.wanted) == (1, 0, 0, 0)
     assert tried("done", more) == (0, 1, 0, 0)

@@ -1,4 +1,4 @@
-"""The attack with partial requests on a server, short; and the failures that it has to detect."""
+"""A short attack with partial requests on a server, and the failures that it has to detect."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def test_requests_by_halves() -> None:
     ("download", "query", "survived"),
     [
         (_REFUSED, _ROWS, 1),
-        (Answer(200, {}, b"name\n"), _ROWS, 0),  # a file of no rows
-        (Answer(400, {}, b'{"error": "no"}'), _ROWS, 0),  # without the way to it
+        (Answer(200, {}, b"name\n"), _ROWS, 0),  # a file without rows
+        (Answer(400, {}, b'{"error": "no"}'), _ROWS, 0),  # does not name the command that computes the table
         (_REFUSED, Answer(200, {}, b'{"rows": [[1]]}'), 0),
         (_REFUSED, Answer(500, {}, b"{}"), 0),
     ],

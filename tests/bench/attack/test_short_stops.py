@@ -1,4 +1,7 @@
-"""Ctrl-C at random moments of commands, short; `make attack` stops 2,000 of them and limits the time that they take to stop."""
+"""A short attack that presses Ctrl-C at random moments of commands.
+
+`make attack` stops 2,000 commands and limits the time that they take to stop.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ def test_what_a_stopped_command_leaves_in_tmpdir_is_seen(tmp_path: Path, monkeyp
     world.temporary.mkdir()
     stops.stop_once(world, "ingest", signal.SIGINT, 60, tally, inf, is_repeated=False)
     assert (tally.tried, tally.silent) == (1, 1) and "-left in TMPDIR" in tally.notes[0]
-    assert not [*world.temporary.iterdir()]  # so that the next one is not blamed for it
+    assert not [*world.temporary.iterdir()]  # so that the next command is not blamed for the file
 
 
 def test_a_stopped_command_that_cannot_be_run_again_has_lost_something(

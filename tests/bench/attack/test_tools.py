@@ -1,4 +1,4 @@
-"""The attack on other tools' files, short; and it sees what it is there to see."""
+"""A short attack on files of other tools, and the failures that it has to detect."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared")
 
 @pytest.mark.slow
 def test_mutated_files_of_other_tools() -> None:
-    n = 7  # kinds take turns: one of each
+    n = 7  # each of the seven kinds once
     tally = attack(n, 14)
     assert tally.passed and tally.survived == n, "\n".join(tally.notes)
 
@@ -30,10 +30,13 @@ def test_a_file_is_made_from_its_seed_and_number_alone() -> None:
     assert [made(3, n) for n in range(10)] == [made(3, n) for n in range(10)] != [made(4, n) for n in range(10)]
 
 
-@pytest.mark.slow  # 1 s; the files below are read and judged, too
+@pytest.mark.slow  # the tests below also read and judge files of these kinds
 @needs_shared
 def test_what_a_reader_leaves_out_without_a_word_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line of counters, an event; and what is no sentence, or an exception of another kind."""
+    """The attack detects a counter row and events that a reader drops silently.
+
+    It also detects an exception that is not an input error.
+    """
     outcomes = {}
     for kind in ("rocprofv3 counters", "xplane"):
         name, whole, _ = KINDS[kind]
@@ -49,7 +52,7 @@ def test_what_a_reader_leaves_out_without_a_word_is_seen(monkeypatch: pytest.Mon
         return (row for row in rows(self) if random.random() < 0.5)
 
     monkeypatch.setattr(Space, "rows", without_some)
-    monkeypatch.setattr(events_by_sql, "lost_work", lambda *_: ())  # which notices launches that lack their work
+    monkeypatch.setattr(events_by_sql, "lost_work", lambda *_: ())  # it reports launches whose GPU activity is missing
     assert {kind: tried(*arguments)[0] for kind, arguments in outcomes.items()} == dict.fromkeys(outcomes, "silent")
     monkeypatch.setattr(Space, "rows", lambda _: 1 / 0)
     assert tried(*outcomes["xplane"]) == ("traceback", "ZeroDivisionError: division by zero")
@@ -58,7 +61,7 @@ def test_what_a_reader_leaves_out_without_a_word_is_seen(monkeypatch: pytest.Mon
 @needs_shared
 @pytest.mark.parametrize("number", [23, 29])
 def test_files_that_were_tracebacks(number: int) -> None:
-    """No list of processes; a stat of an event's description that is a number."""
+    """One file has no list of processes, and in the other a stat of an event's description is a number."""
     assert tried(*made(7, number))[0] in ("rejected", "told", "whole")
 
 

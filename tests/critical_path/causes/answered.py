@@ -1,4 +1,4 @@
-"""The causes of a trace's windows, for tests."""
+"""Helpers that return the causes of a trace's windows."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Trace = list[dict[str, Any]] | dict[str, Any] | Path
 
 
 def answers(trace: Trace, *, steps: bool = False) -> list[Why]:
-    """The answers for a whole trace, as it was recorded, and, with `steps`, each of its steps."""
+    """Return the answer for the whole trace as recorded, and, with `steps`, for each of its steps."""
     return answers_of_all([trace], steps=steps)
 
 
 def answers_of_all(traces: Iterable[Trace], *, steps: bool = False) -> list[Why]:
-    """The answers of `answers` for each of them, in their order; the models run once."""
+    """Return the results of `answers` for all traces, in their order; the models run once."""
     con, trace_ids = connect_all(traces)
     with con:
         requests = usual_windows(con, trace_ids) if steps else [WindowRequest(trace_id) for trace_id in trace_ids]
@@ -32,6 +32,6 @@ def answers_of_all(traces: Iterable[Trace], *, steps: bool = False) -> list[Why]
 
 
 def answer(trace: Trace) -> Why:
-    """The answer for a whole trace."""
+    """Return the answer for the whole trace."""
     (whole,) = answers(trace)
     return whole

@@ -1,4 +1,4 @@
-"""What the commands beside numbers answer, on windows that are loaded once for all of them."""
+"""The results of commands printed next to a saving, computed on windows that are loaded once for all commands."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from tests.critical_path.whatif.windows import OF_WINDOW, all_made
 from tests.harness import connect_all, only
 
 TRACE = "trace.json"
-"""What commands call the trace."""
+"""The path of the trace in commands."""
 _OF_WINDOW = (*OF_WINDOW, "_cause_events", "_event_costs", "_window_steps")
-"""Tables of which `load`, `causes_of` and `without_profiler_of` read the rows of one window."""
+"""Tables from which `load`, `causes_of` and `without_profiler_of` read the rows of one window."""
 
 
 @dataclass(frozen=True)
 class Saving:
-    """A number that stands beside a command, us."""
+    """A saving in us, and the command that is printed next to it."""
 
     command: str
     saves_us: float
@@ -40,7 +40,7 @@ class Saving:
 
 @dataclass
 class Asked:
-    """A whole trace that is asked by command, in a connection that may have others, too."""
+    """A whole trace on which commands run, in a connection that may contain other traces, too."""
 
     con: duckdb.DuckDBPyConnection
     trace_id: str
@@ -66,13 +66,13 @@ class Asked:
         return answer
 
     def whys(self) -> list[Why]:
-        """The answers for the whole and each step, as recorded."""
+        """Return the answers for the whole trace and for each step, as recorded."""
         windows = usual_windows(self.con, [self.trace_id])
         answers = [why(self.con, self.trace_id, window.window_id, without_profiler=False) for window in windows]
         return [answer for answer in answers if answer]
 
     def saves_us(self, command: str) -> float:
-        """What a command of what-if says that the window is shorter by."""
+        """Return by how much the command of what-if shortens the window, in us."""
         program, subcommand, trace, *words = shlex.split(command)
         assert (program, subcommand, trace) == ("tracelake", "what-if", TRACE)
         window = self.without_profiler if "--without-profiler" in words else self.window
@@ -81,7 +81,7 @@ class Asked:
 
 
 def scenario_of(text: str) -> Scenario:
-    """The changes that options of what-if name."""
+    """Return the scenario that the options of what-if specify."""
     options = _options(shlex.split(text))
     return of_options(options["--scale"], options["--remove"], bool(options["--perfect-overlap"]), options["--ahead"])
 
@@ -106,9 +106,9 @@ def asked(trace: list[dict] | dict | Path) -> Iterator[Asked]:
 def asked_all(
     traces: Iterable[list[dict] | dict | Path], *, steps: bool = False, tables: Iterable[str] = ()
 ) -> list[Asked]:
-    """Each of the traces, in one connection; the models run once for all of them and for all that is asked.
+    """Return the traces in one connection; the models run once for all of them.
 
-    With `steps`, also `why` of their steps; `tables`: what else is there.
+    With `steps`, also request `why` for their steps. `tables` are additional tables to compute.
     """
     con, trace_ids = connect_all(traces)
     if steps:
@@ -118,7 +118,7 @@ def asked_all(
 
 
 def savings(answer: dict[str, Any]) -> Iterator[Saving]:
-    """All numbers of `why --json` with the commands that give them, each command once."""
+    """Yield all savings of `why --json` with their commands, each pair once."""
     seen = set[tuple[str, float]]()
     rows = [(row["command"], row["saves_us"]) for row in (*answer["fixes"], *answer["causes"])]
     rows += [(row["cause_command"], row["cause_saves_us"]) for row in answer["causes"]]

@@ -1,4 +1,7 @@
-"""A hand-made trace for each kind of fix, and one that is almost the same but does not have it. Times in us."""
+"""Hand-made traces: for each kind of fix, a trace that needs it and a similar one that does not.
+
+Times are in us.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ def annotation(name: str, start: float, takes: float) -> Event:
 
 
 def synchronized_steps(first_wait: float) -> Trace:
-    """Four steps of 1000 us with a kernel of 500 us, and a call that waits for it; then the host has 400 us of its own."""
+    """Return four steps of 1000 us with a kernel of 500 us, a call that waits for it, and then 400 us of host work."""
     events: Trace = []
     for i in range(4):
         at = 1000 * i
@@ -41,7 +44,7 @@ def copying(name: str, bytes_copied: int | None = None) -> Trace:
 
 
 def operators(takes: float, kernel_takes: float) -> Trace:
-    """Ten operators after each other, each of which launches a kernel that takes so long."""
+    """Return ten operators in sequence, each of which launches a kernel; both durations are in us."""
     starts, events = [i * takes for i in range(10)], []
     free = 0.0
     for number, start in enumerate(starts):
@@ -52,16 +55,16 @@ def operators(takes: float, kernel_takes: float) -> Trace:
 
 
 def optimizer(launches: int, kernels: tuple[tuple[str, float], ...] = (("add", 2),)) -> Trace:
-    """A step of an optimizer behind a product."""
+    """Return an optimizer step after a matrix product."""
     return [op("aten::mm", 0, 10), *launched(2, (20, 30), 1), *optimizer_step(50, launches, kernels)]
 
 
 def optimizer_step(
     start: float, launches: int, kernels: tuple[tuple[str, float], ...], kind: str = "Adam", free: float = 0
 ) -> Trace:
-    """A step with so many launches, each behind an operator's 50 us.
+    """Return an optimizer step with this number of launches, each in an operator of 50 us.
 
-    The kernels, by name and time, take turns; the GPU is `free` from then on.
+    The launches cycle through the kernels, which are pairs of a name and a duration. The GPU is free from `free` on.
     """
     events = [annotation(f"Optimizer.step#{kind}.step", start, 50 * launches)]
     for i in range(launches):
@@ -73,19 +76,19 @@ def optimizer_step(
 
 
 def pausing(event: Event) -> Trace:
-    """A thread that is held up between two operators with a kernel each."""
+    """Return a thread that `event` holds up between two operators, each of which launches a kernel."""
     before = [op("aten::mm", 0, 10), *launched(2, (20, 50), 1)]
     return [*before, event, op("aten::mm", 500, 10), *launched(502, (520, 50), 2)]
 
 
 def collective(name: str) -> Trace:
-    """A kernel of 400 us and a product of 500 us behind it."""
+    """Return a kernel of 400 us and after it a matrix product of 500 us."""
     gather = [op("c10d::work", 0, 10), *launched(2, (20, 400), 1, name)]
     return [*gather, op("aten::mm", 10, 10), *launched(12, (421, 500), 2)]
 
 
 def preparing(launched_us: float) -> Trace:
-    """A function of the host of 400 us in which so much of 1000 us of GPU work is launched."""
+    """Return a host function of 400 us that launches `launched_us` of 1000 us of GPU work."""
     inside = [op("aten::to", 390, 10), *launched(392, (410, launched_us), 1, "cast")]
     return [
         *(annotation("prepare", 0, 400), *inside),
@@ -94,13 +97,13 @@ def preparing(launched_us: float) -> Trace:
 
 
 def products(name: str, device: dict[str, Any] | None = None) -> dict[str, Any]:
-    """A kernel by name, on an H100 or on a device that the trace does not name."""
+    """Return a kernel by name, on `device`, or on a device that the trace does not name."""
     events = [op("aten::mm", 0, 10), *launched(2, (20, 800), 1, name)]
     return {"traceEvents": events, "deviceProperties": [device] if device else []}
 
 
 def copies(name: str, bytes_copied: int | None) -> dict[str, Any]:
-    """A copy of 400 us on an H100, whose bus has 64 GB/s."""
+    """Return a copy of 400 us on an H100, whose bus transfers 64 GB/s."""
     return {"traceEvents": copying(name, bytes_copied), "deviceProperties": [H100]}
 
 
@@ -121,4 +124,4 @@ HAS_AND_LACKS: dict[str, tuple[Any, Any]] = {
     "lower_precision": (products(FLOAT32, H100), products(FLOAT32)),
     "pin_memory": (copies("Memcpy HtoD (Pageable -> Device)", 2_560_000), copies("Memcpy HtoD (Pinned -> Device)", 2_560_000)),
 }  # fmt: skip
-"""By kind of fix."""
+"""A trace that needs the fix and one that does not, by kind of fix."""

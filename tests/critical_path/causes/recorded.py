@@ -1,4 +1,4 @@
-"""A host that is recorded by a profiler of known cost: the same program with and without it."""
+"""The same host program with and without a profiler of known cost."""
 
 from __future__ import annotations
 
@@ -9,18 +9,21 @@ from tests.harness import call, kernel, op, x
 
 Event = dict[str, Any]
 COST = {"operator": 2.0, "call": 3.0, "frame": 0.5, "annotation": 4.0}
-"""What recording an event costs this host, us; half of a call's is inside of it."""
+"""Cost of recording an event on this host, in us. Half of a call's cost is within the call."""
 
 
 class Host:
-    """One thread that launches on one stream. Times in us; `costs`: of each kind of event."""
+    """One thread that launches on one stream, with times in us.
+
+    `costs` is the cost of recording an event, by kind of event.
+    """
 
     def __init__(self, costs: dict[str, float]) -> None:
         self.costs, self.at, self.gpu_free, self.launches = costs, 0.0, 0.0, 0
         self.events: list[Event] = []
 
     def work(self, us: float) -> None:
-        """Time that no event of its own shows."""
+        """Advance the time without an event."""
         self.at += us
 
     def operator(self, name: str, body: Callable[[], None]) -> None:
@@ -61,7 +64,7 @@ class Host:
 
 
 def program(kernel_us: float, costs: dict[str, float], steps: int = 4) -> list[Event]:
-    """Steps of nested operators and Python functions, each of which launches a kernel; then a synchronization."""
+    """Return steps of nested operators and Python functions that launch a kernel each, and a final synchronization."""
     host = Host(costs)
 
     def product() -> None:
@@ -93,8 +96,10 @@ def program(kernel_us: float, costs: dict[str, float], steps: int = 4) -> list[E
 
 
 def document(events: list[Event], costs: dict[str, float] | None = None, delay_us: float = 4.0) -> dict[str, Any]:
-    """A trace of PyTorch's profiler; with `costs`, it says that they were measured, on a host on which the cheapest operator began
-    another one after `delay_us`.
+    """Return a trace of PyTorch's profiler.
+
+    With `costs`, the trace contains the measured costs, and `delay_us` as the delay between the starts of nested
+    operators.
     """
     trace: dict[str, Any] = {"schemaVersion": 1, "traceEvents": events}
     if costs is not None:

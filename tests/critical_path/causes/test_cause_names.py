@@ -1,4 +1,4 @@
-"""Which names tell a cause, and which look alike and do not."""
+"""Names that identify a cause, and similar names that do not."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_every_rule_of_advice_is_of_the_vocabulary_and_fits_two_lines() -> None:
 
 
 def test_work_without_a_name_has_a_class() -> None:
-    """Whether the name is empty, or is not there, or both."""
+    """Kernels whose name is missing, empty, or both in one trace have a class."""
     empty, missing = kernel("", 20, 5, 2), without(kernel("", 10, 5, 1), "name")
     for trace in ([missing], [empty], [missing, empty]):
         assert rows_of(trace, "_event_names", "name, kind, class, n_events") == [

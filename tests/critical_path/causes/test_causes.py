@@ -1,4 +1,4 @@
-"""What holds for the causes of every trace, and what each kind of time is a cause of."""
+"""Invariants of the causes of every trace, and the cause of each kind of time."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _ns(value: Any) -> int:
 
 
 def check_raw(path: Path, why: Why) -> None:
-    """The numbers of the sentence, from the file alone."""
+    """Check the numbers of the sentence against the file alone."""
     events = _raw(path)
     work = [
         e
@@ -99,7 +99,7 @@ def check_raw(path: Path, why: Why) -> None:
     for cause, kind in (("communication", "comm"), ("copies", "copy")):
         alone = _union(spans[kind] + spans["kernel"]) - _union(spans["kernel"])
         exposed_ns = sum(row["exposed_ns"] - row["gpu_idle_ns"] for row in why.rows if row["cause"] == cause)
-        assert exposed_ns <= alone + 1000  # without calls of the host
+        assert exposed_ns <= alone + 1000  # excludes the time of host calls
     for row in why.rows:
         event = events[row["event_id"]]
         if row["name"] == event.get("name"):
@@ -118,18 +118,18 @@ def _small() -> list[Path]:
 
 
 def _some() -> list[Path]:
-    """A tenth of the small shared traces."""
+    """Return a tenth of the small shared traces."""
     return _small()[1::10]
 
 
 TRACES: dict[str, list[dict[str, Any]]] = {}
-"""Hand-made traces; each stands beside its test."""
+"""Hand-made traces; each is defined next to its test."""
 MORE: dict[str, list[dict[str, Any]]] = {}
-"""Those of slow tests."""
+"""Hand-made traces of slow tests."""
 
 
 def answered_by_trace(traces: Mapping[str, Path | list[dict[str, Any]]]) -> dict[str, list[Why]]:
-    """The answer for the whole of each, and for each of its steps."""
+    """Return the answers for each whole trace and for each of its steps, by trace."""
     by_trace = defaultdict(list)
     for answer_of_window in answers_of_all(traces.values(), steps=True):
         by_trace[answer_of_window.title].append(answer_of_window)
@@ -138,19 +138,19 @@ def answered_by_trace(traces: Mapping[str, Path | list[dict[str, Any]]]) -> dict
 
 @pytest.fixture(scope="module")
 def answered() -> dict[str, list[Why]]:
-    """For some shared traces and all of TRACES."""
+    """Return the answers for some shared traces and for all of TRACES."""
     return answered_by_trace({str(path): path for path in _some()} | TRACES)
 
 
 @pytest.fixture(scope="module")
 def whole(answered: dict[str, list[Why]]) -> dict[str, Why]:
-    """The answer for the whole of each."""
+    """Return the answer for each whole trace."""
     return {name: answers_of_trace[0] for name, answers_of_trace in answered.items()}
 
 
 @pytest.fixture(scope="module")
 def more() -> dict[str, Why]:
-    """The answer for the whole of each of MORE."""
+    """Return the answer for each whole trace of MORE."""
     return dict(zip(MORE, answers_of_all(MORE.values()), strict=True))
 
 
@@ -166,7 +166,7 @@ RAW = (
     "single/mi300_qwen", "single/mi250_minitoy", "single/mi300_rccl_metadata", "single/a100_nccl_metadata",
     "single/b200_eager_71_process_groups", "single/v100_54mb_rank1",
 )  # fmt: skip
-"""Of these the sentence is true of the raw events, too."""
+"""Traces whose sentence also agrees with the raw events."""
 
 
 def check_all(path: Path, whole: Why, *steps: Why) -> None:
@@ -176,7 +176,7 @@ def check_all(path: Path, whole: Why, *steps: Why) -> None:
         check_raw(path, whole)
 
 
-@pytest.mark.slow  # a tenth of them is above
+@pytest.mark.slow  # a quicker test above checks a tenth of them
 def test_all_small_shared_traces(shared: Path) -> None:
     for path, whys in answered_by_trace({str(path): path for path in _small()}).items():
         check_all(Path(path), *whys)
@@ -184,7 +184,7 @@ def test_all_small_shared_traces(shared: Path) -> None:
 
 @pytest.mark.slow
 def test_a_large_shared_trace(trace: Path) -> None:
-    """What holds for its path and for every prediction holds, too: the models of all run once."""
+    """The invariants of the path and of every prediction apply, too; the models of all run once."""
     of_path = {*invariants.TABLES, *load_catalog().models["_gpu_claims"].dependencies}
     (subject,) = asked_all([trace], steps=True, tables=of_path)
     with subject.con:
@@ -207,11 +207,11 @@ THREAD = "outside operators, thread 1"
 
 
 Causes = dict[tuple[str, str], int]
-"""Time by cause and name, us."""
+"""Time in us by cause and name."""
 
 
 def checked(why: Why) -> Causes:
-    """But for the names of the start. What holds for every trace is checked."""
+    """Check the invariants, and return the causes except those of the start."""
     check(why)
     return {cause: us for cause, us in by_cause(why).items() if cause[0] != "start"}
 
@@ -301,10 +301,10 @@ def test_after_a_synchronization_that_nothing_needed_the_idle_time_is_its_own(wh
     why = whole["unneeded synchronization"]
     assert checked(why) == {
         ("gpu_computing", "aten::mm"): 400,
-        # Its return, 5 us, and all until the next kernel starts.
+        # The 5 us until it returns, and the time until the next kernel starts.
         ("synchronization", "cudaDeviceSynchronize"): 60,
     }
-    # Without it the host launches while the GPU works: one kernel right after the other.
+    # Without the synchronization, the host launches while the GPU works, so the kernels run back to back.
     (row,) = [row for row in why.rows if row["cause"] == "synchronization"]
     assert 55_000 <= row["saves_ns"] <= 60_000
     assert row["halved_saves_ns"] is None
@@ -332,16 +332,16 @@ MORE["wait outside of operators"] = [
 
 @pytest.mark.slow  # 4 s
 def test_a_synchronization_that_a_copy_needs_is_its_operators_own(more: dict[str, Why]) -> None:
-    """So it is where the wait is outside of operators, but what it waits for is a copy to the host."""
+    """This also applies to a wait outside of operators if it waits for a copy to the host."""
     of_item, copied = (checked(more[f"wait {where}"]) for where in ("in an operator", "outside of operators"))
     assert of_item[("host_operators", "aten::item")] == 17
     assert not [cause for cause, _ in of_item if cause == "synchronization"]
-    assert copied[("synchronization", "cudaStreamSynchronize")] == 9  # its return alone
+    assert copied[("synchronization", "cudaStreamSynchronize")] == 9  # only the time until it returns
     assert copied[("host_operators", "aten::mm")] == 10
 
 
 def copied(name: str, *around: dict[str, Any]) -> list[dict[str, Any]]:
-    """A copy of 100 us behind a kernel, and a synchronization with it; a kernel of 300 us follows."""
+    """Return a copy of 100 us after a kernel, a synchronization with the copy, and then a kernel of 300 us."""
     return [
         *LAUNCHED,
         kernel("gemm", 30, 300, 1),
@@ -367,9 +367,9 @@ def test_without_a_blocking_copy_to_the_gpu_nobody_waits_for_what_is_before_it(n
     check(why)
     (row,) = [row for row in why.rows if row["cause"] == "copies"]
     assert row["duration_ns"] == 100_000
-    if "HtoD" in name:  # the host launches while the first kernel runs: both come one right after the other
+    if "HtoD" in name:  # the host launches while the first kernel runs, so both run back to back
         assert row["saves_ns"] == pytest.approx(145_000, abs=6000)
-    else:  # what is read is waited for
+    else:  # the host needs the data that it reads
         assert row["saves_ns"] <= 102_000
 
 
@@ -411,7 +411,7 @@ TRACES["long first wait"] = [
 
 
 def test_a_first_wait_that_takes_long_is_no_initialization(whole: dict[str, Why]) -> None:
-    """The trace does not have what it waits for."""
+    """The trace does not contain the GPU activity that the call waits for."""
     causes = checked(whole["long first wait"])
     assert causes["host_operators", "aten::to"] >= 8900
     assert not [cause for cause, _ in causes if cause == "initialization"]
@@ -436,7 +436,7 @@ def test_communication_beside_which_something_computes_is_not_said_to_have_nothi
     assert "500.0 us it communicates, with no computing to hide it" in why.sentence
     (of,) = [cause for cause in why.causes if cause.kind["cause"] == "communication"]
     assert "(500.0 us not overlapped with compute); removing it saves" in of.description(1)
-    bare = replace(of, rows=[{**row, "exposed_ns": row["duration_ns"]}])  # nothing hides it: its time says all
+    bare = replace(of, rows=[{**row, "exposed_ns": row["duration_ns"]}])  # all of it is exposed
     assert "; removing it saves" in bare.description(1) and "(" not in bare.description(1)
     # Half of one row is not half of all.
     single, double = (replace(of, rows=[{**row, "halved_saves_ns": 5000}] * n) for n in (1, 2))
@@ -473,7 +473,7 @@ TRACES["step"] = [*LAUNCHED, x("user_annotation", "ProfilerStep#3", 0, 600), ker
 
 
 def test_a_first_call_that_takes_long_is_initialization_and_others_of_its_name_are_not(whole: dict[str, Why]) -> None:
-    """Nor are the profiler's steps a cause."""
+    """The profiler's step annotations are not a cause either."""
     of_call, of_step = checked(whole["long first call"]), checked(whole["step"])
     assert of_call[("initialization", "aten::conv")] == 9000
     assert of_call[("host_operators", "aten::conv")] == 270
@@ -482,7 +482,7 @@ def test_a_first_call_that_takes_long_is_initialization_and_others_of_its_name_a
 
 
 PROFILERS = (
-    "profiler.py(101): start_trace",  # JAX: XSpace has no folder
+    "profiler.py(101): start_trace",  # JAX writes no folder in XSpace files
     "/env/lib/python3.12/site-packages/jax/_src/profiler.py(213): stop_trace",
     "torch/autograd/profiler.py(330): _start_trace",
     "<built-in method _disable_profiler of PyCapsule object at 0x7f1>",
@@ -501,7 +501,10 @@ def around(frame: str) -> list[dict[str, Any]]:
 
 @pytest.mark.slow  # 4 s
 def test_starting_and_stopping_the_profiler_is_the_profiler_itself(more: dict[str, Why]) -> None:
-    """Before the first kernel and between others; what merely has a profiler's word in its name is the host's."""
+    """The test covers calls before the first kernel and between kernels.
+
+    Functions whose name merely contains a word of the profiler count as host time.
+    """
     for frame in (*PROFILERS, *NO_PROFILERS):
         causes = checked(more[frame])
         of_profiler = sum(us for (cause, _), us in causes.items() if cause == "profiler")
@@ -511,7 +514,7 @@ def test_starting_and_stopping_the_profiler_is_the_profiler_itself(more: dict[st
 
 
 def moved(events: list[dict[str, Any]], by_us: float) -> list[dict[str, Any]]:
-    """The events at a later time, with correlations of their own."""
+    """Return the events shifted by `by_us`, with their own correlations."""
 
     def args(event: dict[str, Any]) -> dict[str, Any]:
         correlation = event["args"].get("correlation")
@@ -554,7 +557,10 @@ TRACES["loader"] = [event for n in range(3) for event in loading_step(n + 1, 100
 
 
 def test_annotations_that_pytorch_wrote_as_operators_own_no_hand_over(whole: dict[str, Why]) -> None:
-    """A loader whose time is all saved: in a step written so, the autograd thread begins when the caller stops."""
+    """Removing the data loader saves all of its time, although the steps are written as operators.
+
+    In such a step, the autograd thread begins when the caller stops.
+    """
     why = whole["loader"]
     first = why.causes[0]
     assert (first.kind["cause"], first.duration) == ("data_loading", 1_800_000)
@@ -575,7 +581,10 @@ TRACES["gloo"] = [*round_of(0, 2), *round_of(1000, 3), *round_of(2000, 2)]
 
 
 def test_collectives_of_the_host_own_the_time_in_which_their_caller_waits(whole: dict[str, Why]) -> None:
-    """Gloo's threads take turns: each begins what an operator asked for, and the caller goes on when it ends."""
+    """Gloo's threads take turns, and each starts a collective that an operator requested.
+
+    The caller resumes when the collective ends.
+    """
     why = whole["gloo"]
     check(why)
     assert why.rows[0]["cause"] == "communication" and why.rows[0]["name"] == "gloo:all_reduce"
@@ -651,7 +660,7 @@ def test_the_event_of_a_cause_is_its_longest(whole: dict[str, Why]) -> None:
     assert (row["times"], events[row["event_id"]]["ts"], row["duration_ns"]) == (3, 200, 450_000)
 
 
-# Where the host is ahead, the steps last until their work has ended.
+# If the host is ahead of the GPU, the steps last until their GPU work has ended.
 PER_STEP = {(500, 900): "Of each 500.0 us step", (200, 300): "Of 1.00 ms ", (20, 900): "Of each 500.0 us step"}
 TRACES |= {
     f"two steps of {length} us, {busy} us busy": [
@@ -672,7 +681,7 @@ def test_a_window_is_told_per_step_where_steps_are_most_of_it(length: int, busy:
     assert why.as_json()["window"]["steps"] == 2
 
 
-# One step of four is longer; by 3 % of their mean it is not.
+# The second step is longer than the other three, or as long.
 UNEVEN = {
     700: "Of 325.0 us a step on average (the median 200.0 us) the GPU",
     200: "Of each 200.0 us step the GPU",
@@ -704,14 +713,14 @@ def test_the_median_stands_beside_the_length_without_the_profiler() -> None:
     assert with_it._whole == "15.00 ms a step on average (about 10 ms without the profiler, the median 3.00 ms)"
     without = replace(with_it, is_without_profiler=True)
     assert without._whole == "about 10 ms a step on average without the profiler (15.00 ms with it, the median 3.00 ms)"
-    # A digest of an earlier version has no median.
+    # A digest of an earlier version does not contain the median.
     del window["median_step_ns"]
     assert without._whole == "each step of about 10 ms without the profiler (15.00 ms with it)"
 
 
 @pytest.mark.slow  # 6 s
 def test_how_many_steps_a_window_has_is_told_unless_the_trace_has_none() -> None:
-    """The window of a step has one, however far the GPU runs behind."""
+    """The window of a step has one step, however far the GPU lags behind."""
     steps = [x("user_annotation", f"ProfilerStep#{number}", 20 * number, 20) for number in (1, 2, 3)]
     steps += [op("aten::add", 45, 5), op("aten::add", 65, 5)]
     launched = [op("aten::mm", 22, 5), call("cudaLaunchKernel", 23, 2, 1), kernel("gemm", 30, 900, 1)]
@@ -722,7 +731,10 @@ def test_how_many_steps_a_window_has_is_told_unless_the_trace_has_none() -> None
 
 @pytest.mark.slow  # 4 s
 def test_computing_is_what_the_breakdown_counts() -> None:
-    """Stages of MTIA jobs, event waits among them, do not compute; a CUDA graph as a whole does for all that is known."""
+    """Stages of MTIA jobs, such as event waits, do not count as computing.
+
+    A CUDA graph recorded as a whole does, because its kernels are unknown.
+    """
     names = {"permute_2d": 400, "job_exe - event wait": 200, "pe_exe": 100, "hccl_all_reduce": 50, "dma_request": 25}
     events, at = [call("runFunction - job_prep", 0, 10, 1, cat="mtia_runtime")], 20.0
     for name, duration in names.items():
@@ -763,7 +775,7 @@ TRACES["mtia"] = [
 
 
 def test_stages_that_overlap_add_nothing_to_computing(whole: dict[str, Why]) -> None:
-    """An event wait and another stage of MTIA's jobs beside two kernels and a collective."""
+    """An event wait and another stage of MTIA jobs overlap two kernels and a collective."""
     why = whole["mtia"]
     check(why)
     ((compute_ns, other_ns, idle_ns),) = rows_of(
@@ -782,7 +794,7 @@ TRACES["no stream"] = [
 
 
 def test_gpu_work_without_a_stream_waits_on_no_stream(whole: dict[str, Why]) -> None:
-    """As copies on AMD without a queue. Both were launched long before."""
+    """AMD records copies without a queue. Both activities were launched long before they start."""
     assert ("gpu_waiting", "no stream") in by_cause(whole["no stream"])
     assert stream_name(-1) == "no stream"
 

@@ -1,4 +1,7 @@
-"""Each command of `why --json` gives the number beside it, on recorded programs of every kind, whose change is among the fixes."""
+"""The commands of `why --json` on recorded programs of every kind: each returns the number printed next to it.
+
+The change between the first and the second recorded run is among the fixes.
+"""
 
 from __future__ import annotations
 
@@ -27,19 +30,22 @@ from .commands import TRACE, Asked, Saving, asked_all, savings
 
 OTHER_RANKS = ("rank1.json.gz", "rank2.json.gz")
 RECORDED = [trace for trace in sorted(FOLDERS[0].glob("*.A*.json.gz")) if not trace.name.endswith(OTHER_RANKS)]
-"""Of each program the first run, in which is what the second one changes; of several ranks the first and the last."""
+"""The first run of each program, which the second run improves. Of several ranks, only the first and the last."""
 ANOTHER_RECORDER = sorted(FOLDERS[1].glob("*.A.json.gz"))
 AT_ONCE = 16
-"""Traces for which the models run once."""
+"""Number of traces for which the models run together."""
 SYNCHRONIZED = FOLDERS[0] / "synchronize_each_layer.A.json.gz"
 EARLIER_WORK = FOLDERS[0] / "pipeline_of_ranks.A.rank3.json.gz"
-"""Has work from before the trace, too."""
+"""A trace that also has GPU work launched before the trace began."""
 ROUNDING = 0.0011
-"""us: one ns, and what is lost in the digits of a float."""
+"""Tolerance in us: one ns, plus the rounding of a float."""
 
 
 def wrong(subject: Asked) -> list[tuple[Saving, float]]:
-    """Commands that give another number than the one beside them, and theirs; as recorded and without the profiler."""
+    """Return the savings whose command returns another number, with that number.
+
+    The savings are those as recorded and those without the profiler.
+    """
     answers = [subject.why(without_profiler=False), subject.why()]
     numbers = {pair: None for answer in answers for pair in savings(answer.as_json(TRACE))}
     assert numbers
@@ -54,18 +60,21 @@ FIXED = {
     for pair in read(folder).pairs
     if len(pair.before) == 1 and pair.fix
 }
-"""First runs, and by which fix the second one differs."""
+"""First runs, and the fix that the second run applies."""
 NOT_AMONG_THEM = {
     "item_each_step": "the host is behind the GPU when it asks",
     "finite_check": "so it is with the profiler, whose cost is too small to be left out: a traced second run gains nothing",
     "generation": "the host is behind the GPU when it asks",
     "elementwise_fused": "the GPU binds, and what fusing saves there is not in a trace of unfused kernels",
 }
-"""Recorded programs whose change is not among the fixes of their first run, and why."""
+"""Recorded programs whose change is not among the fixes of their first run, with the reason."""
 
 
 def check(traces: list[Path]) -> dict[Path, Asked]:
-    """Check that each command returns its number, and that the second run's change is a fix. Return the subjects by trace."""
+    """Check that each command returns its number, and that the second run's change is a fix.
+
+    Return the subjects by trace.
+    """
     subjects = dict(zip(traces, asked_all(traces), strict=True))
     assert {trace.name: answers for trace, subject in subjects.items() if (answers := wrong(subject))} == {}
     fixed = {FIXED[trace]: subject.why().fixes for trace, subject in subjects.items() if trace in FIXED}
@@ -81,12 +90,12 @@ def test_commands_and_fixes_of_recorded_runs(first: int) -> None:
 
 
 NO_CAUSE = {"item_each_micro": "while the host waits the GPU computes; that it should not wait is a fix"}
-"""Recorded programs of which the planted cause is not among the first two, and why."""
+"""Recorded programs whose planted cause is not among the first two, with the reason."""
 
 
 @pytest.mark.slow
 def test_commands_fixes_and_causes_of_runs_of_another_recorder() -> None:
-    """One of the first two causes is what was planted, in the words of truth.json."""
+    """For each program, the planted cause, as truth.json names it, is one of the first two."""
     subjects = {trace.name.removesuffix(".A.json.gz"): subject for trace, subject in check(ANOTHER_RECORDER).items()}
     programs = json.loads((FOLDERS[1] / "truth.json").read_text(encoding="utf-8"))["programs"]
     titles = {name: [cause.title for cause in subject.why().causes[:2]] for name, subject in subjects.items()}
@@ -99,9 +108,12 @@ def test_commands_fixes_and_causes_of_runs_of_another_recorder() -> None:
     assert others.keys() == NO_CAUSE.keys(), others
 
 
-@pytest.mark.slow  # 4 s: by default it is so in some of the recorded runs
+@pytest.mark.slow  # in some recorded runs, this is the default
 def test_commands_of_a_window_whose_time_without_the_profiler_is_known() -> None:
-    """They are scaled to it, too: a step of it takes 1.65 ms with the profiler, and steps are nearly all of the window."""
+    """Their numbers are scaled to the time without the profiler.
+
+    A step takes 1.65 ms with the profiler, and the steps cover nearly all of the window.
+    """
     trace = str(SYNCHRONIZED)
     why = json.loads(CliRunner().invoke(app, ["why", trace, "--untraced", "0.9ms", "--json"]).stdout)
     assert why["window"]["without_profiler_us"] == pytest.approx(8 * 900, rel=0.002)
@@ -114,7 +126,7 @@ def test_commands_of_a_window_whose_time_without_the_profiler_is_known() -> None
 
 @pytest.mark.slow  # 6 s
 def test_the_command_line_gives_the_same_numbers() -> None:
-    """Of a cause whose name no event has, through the shell's words."""
+    """The cause's name is not the name of an event, and its command is parsed as the shell parses it."""
     why = json.loads(CliRunner().invoke(app, ["why", str(EARLIER_WORK), "--json"]).stdout)
     row = next(row for row in why["causes"] if row["cause"] == "earlier_work")
     answer = json.loads(CliRunner().invoke(app, [*shlex.split(row["command"])[1:], "--json"]).stdout)
@@ -129,7 +141,7 @@ OPTIMIZED = [
 
 
 def test_a_window_that_a_lake_stores_has_causes_and_a_cost_of_the_profiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its stored tables are views, which no model replaces: for one trace and for the ranks of a capture."""
+    """The stored tables are views, which no model replaces. The test covers one trace and the ranks of a capture."""
     con, trace_id = connect({"traceEvents": OPTIMIZED, "schemaVersion": 1})
     catalog = load_catalog()
     lake: Any = SimpleNamespace(catalog=lambda: catalog)

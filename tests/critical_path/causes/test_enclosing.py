@@ -1,4 +1,4 @@
-"""Which mark encloses a time, against looking at all of them."""
+"""The mark that encloses a time, compared with a search over all marks."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from pipelines.critical_path.causes.enclosing import Enclosing
 from tests.effort import examples
 
-Tree = tuple[int, list]  # a rank, and what is nested in it
+Tree = tuple[int, list]  # a rank and the marks nested in it
 
 
 @st.composite
 def nested(draw: st.DrawFn, start: int = 0, end: int = 60, depth: int = 4) -> list[tuple[int, int, int]]:
-    """Marks (start, end, rank) that nest as calls do."""
+    """Return marks (start, end, rank) that nest as calls do."""
     marks, at = [], start
     while at < end and draw(st.booleans()):
         first = draw(st.integers(at, end - 1))

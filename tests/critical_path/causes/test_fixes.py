@@ -1,4 +1,7 @@
-"""Each kind of fix on a trace that needs it and on one that does not, both sides of the thresholds, and traces that lack things."""
+"""Each kind of fix, on a trace that needs it and on a trace that does not.
+
+The tests also cover both sides of the thresholds, and traces with missing data.
+"""
 
 from __future__ import annotations
 
@@ -44,11 +47,11 @@ from .fix_traces import (
 
 Trace = list[dict[str, Any]] | dict[str, Any] | Path
 Saved = dict[tuple[str, str], int]
-"""What the fixes of a trace save, ns, by kind and name."""
+"""Savings of a trace's fixes in ns, by kind and name."""
 
 
 class Retimed(NamedTuple):
-    """The rest of a fix's row."""
+    """The columns of a fix other than its kind and name."""
 
     saves_ns: int
     saves_percent: float
@@ -58,13 +61,13 @@ class Retimed(NamedTuple):
 
 
 Fixes = dict[tuple[str, str], Retimed]
-"""Of a window, by kind and name."""
+"""The fixes of a window, by kind and name."""
 MORE = pytest.mark.slow(together="more traces of fixes")
-"""On a trace that only slow tests look at."""
+"""Mark of tests on traces that only slow tests use."""
 
 
 def fixes_in(con: duckdb.DuckDBPyConnection, windows: Collection[WindowRequest]) -> list[Fixes]:
-    """Of each of these windows; no other one is asked for."""
+    """Return the fixes of each of these windows; no other window is requested."""
     fixes: dict[tuple[str, str], Fixes] = {(window.trace_id, window.window_id): {} for window in windows}
     with con:
         request_windows(con, list(windows))
@@ -81,7 +84,7 @@ def kinds(saved: Saved) -> set[str]:
 
 
 def test_each_kind_has_a_trace() -> None:
-    """That of captures has its own in tests/fleet/path/test_capture_fixes.py."""
+    """The fix for captures, even_ranks, has a trace in tests/fleet/path/test_capture_fixes.py."""
     assert {row["fix"] for row in rule_rows("fix_kinds")} == {*HAS_AND_LACKS, "even_ranks"}
 
 
@@ -101,7 +104,7 @@ def test_each_kind_is_retimed_as_its_row_says(all_fixes: dict[str, Fixes]) -> No
         assert options and all(re.fullmatch(form, words.replace("'", "")) for words in options), (kind, options)
 
 
-@pytest.mark.slow  # 8 s: that the threshold is read is in test_recording_cost.py
+@pytest.mark.slow  # 8 s; test_recording_cost.py checks that the threshold is read
 def test_of_a_graph_with_too_many_edges_no_fix_is_judged_and_a_caveat_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     con, (trace_id,) = connect_all([synchronized_steps(530)])
     with con:
@@ -121,7 +124,7 @@ def test_of_a_graph_with_too_many_edges_no_fix_is_judged_and_a_caveat_says_so(mo
 
 
 FEW = 4
-"""Of how many kinds of fixes, the first, the trace that lacks it is not slow."""
+"""Number of kinds of fixes, the first of HAS_AND_LACKS, for which the trace without the fix is not slow."""
 
 
 @pytest.mark.parametrize("fix", first_of(HAS_AND_LACKS, FEW))
@@ -135,11 +138,12 @@ def test_a_trace_that_needs_a_fix_has_it_and_another_does_not(
 
 ADAM, MUON = "Optimizer.step#Adam.step", "Optimizer.step#Muon.step"
 
-# The fix, what it is done to, and what it saves, us. A second kernel cannot begin before 30 us, 18 after its launch.
+# The fix, its target, and its saving in us. A second kernel cannot begin before 30 us, 18 us after its launch.
 COUNTED = {
     "load_ahead": ("enumerate(DataLoader)#_SingleProcess", 400),
     "copy_ahead": ("Memcpy HtoD (Pageable -> Device)", 391),
-    # From 1050: 19 operators of 10 us after 50, 4 until the last call, 10 until its kernel, which takes 2 as before.
+    # The step ends at 1050. With the fix, 19 operators of 10 us follow the time 50. The last call comes 4 us later, and
+    # its kernel 10 us after that. It still takes 2 us, so the end is at 256.
     "fused_optimizer": (ADAM, 794),
     "no_empty_cache": ("", 300),
     "no_gc": ("", 300),
@@ -159,7 +163,7 @@ def test_a_fix_saves_what_one_can_count(fix: str, hand_made: dict[str, Saved]) -
 
 
 def test_a_fused_optimizer_keeps_the_gpu_time_of_the_kernel_with_the_most_time(hand_made: dict[str, Saved]) -> None:
-    """That is 4000 of 5000 us; of the launches a fifth remains."""
+    """This kernel takes 4000 of the 5000 us of GPU time, and a fifth of the launches remain."""
     saved = hand_made["optimizer on the GPU"]["fused_optimizer", ADAM]
     assert saved == pytest.approx(1_000_000, abs=100_000)
     assert "fused_optimizer" not in kinds(hand_made["optimizer of one kernel"])
@@ -171,14 +175,17 @@ def test_a_fused_optimizer_keeps_the_gpu_time_of_the_kernel_with_the_most_time(h
 def test_collectives_and_copies_in_an_optimizer_stay(
     moves: str, saves_us: int, launches: int, all_fixes: dict[str, Fixes]
 ) -> None:
-    """Its kernels take 7 times 200, 100 and 400 us. Only if the third computes, it is the one that stays."""
+    """The kernels take 7 times 200, 100 and 400 us. The third kernel is the one that stays only if it computes."""
     fix = all_fixes[f"optimizer that {moves}"]["fused_optimizer", ADAM]
     assert fix.saves_ns == pytest.approx(1000 * saves_us, abs=100_000)
     assert fix.options.startswith(f"--scale 'cause:optimizer:{ADAM}={round(launches / 21, 4)}' ")
 
 
 def test_each_optimizer_is_fused_by_itself(hand_made: dict[str, Saved], all_fixes: dict[str, Fixes]) -> None:
-    """The GPU takes 5000 and 2000 us, of which a fifth and a quarter go. What launches nothing has no such fix."""
+    """Fusing saves a fifth of Adam's 5000 us of GPU time and a quarter of Muon's 2000 us.
+
+    An optimizer annotation that launches nothing, such as zero_grad, gets no such fix.
+    """
     saved = hand_made["two optimizers"]
     assert saved["fused_optimizer", ADAM] == pytest.approx(1_000_000, abs=100_000)
     assert saved["fused_optimizer", MUON] == pytest.approx(500_000, abs=100_000)
@@ -214,7 +221,7 @@ def test_without_bytes_or_a_known_bus_or_as_fast_as_it_no_copy_gets_faster_by_pi
 
 @MORE
 def test_copies_of_hardly_a_byte_get_faster_and_do_not_go(more_fixes: dict[str, Fixes]) -> None:
-    """With them, the waits for them would go."""
+    """Removing the copies would also remove the waits for them."""
     options = [retimed.options for (fix, _), retimed in more_fixes["copies of a byte"].items() if fix == "pin_memory"]
     assert options == ["--scale 'kernel:Memcpy HtoD (Pageable -> Device)=0.0001'"]
 
@@ -225,12 +232,12 @@ def test_waits_are_named_after_the_outermost_operator(hand_made: dict[str, Saved
 
 
 def collected(takes: float) -> list[dict[str, Any]]:
-    """A window of 1000 us of which the garbage collector has so much."""
+    """Return a window of 1000 us in which the garbage collector takes `takes` us."""
     return [op("a", 0, 100), annotation("gc.collect", 100, takes), op("b", 100 + takes, 900 - takes)]
 
 
 def waiting_twice(second: float) -> list[dict[str, Any]]:
-    """Two calls wait for a kernel each, of which the second has so much; what follows either is short."""
+    """Return two calls that wait for a kernel each, of 500 us and of `second` us; short host work follows each."""
     events: list[dict[str, Any]] = []
     for number, (at, takes, name) in enumerate(((0, 500, "aten::item"), (600, second, "aten::nonzero"))):
         events += [op("aten::mm", at, 10), *launched(at + 2, (at + 20, takes), 10 * number + 1)]
@@ -240,7 +247,7 @@ def waiting_twice(second: float) -> list[dict[str, Any]]:
 
 
 def pausing_for(us: float) -> list[dict[str, Any]]:
-    """Operators whose kernels are short, with a gap of so much between them."""
+    """Return operators with short kernels and gaps of `us` between them."""
     events = []
     for i in range(4):
         at = i * (100 + us)
@@ -249,13 +256,13 @@ def pausing_for(us: float) -> list[dict[str, Any]]:
 
 
 def launching(us: float) -> list[dict[str, Any]]:
-    """A function of 400 us that launches so much of the GPU's work, and 900 us of it outside."""
+    """Return a function of 400 us that launches `us` of GPU work, and 900 us of GPU work launched outside of it."""
     inside = [op("aten::to", 390, 10), *launched(392, (410, us), 1, "cast")]
     return [annotation("prepare", 0, 400), *inside, op("aten::mm", 400, 10), *launched(402, (411 + us, 900), 2)]
 
 
 def inside_another(us: float, takes: float, another: float) -> list[dict[str, Any]]:
-    """So much of a function that takes so long is inside of another one, which takes `another` us."""
+    """Return a function that takes `takes` us, of which `us` are inside of another function of `another` us."""
     end = 10 + another
     return [
         *(op("a", 0, 10), annotation("outer", 10, another), annotation("inner", 15, us), op("b", end, 10)),
@@ -263,7 +270,7 @@ def inside_another(us: float, takes: float, another: float) -> list[dict[str, An
     ]
 
 
-# name[/use]: a trace that has the fix, and one that does not
+# threshold's name[/use]: the fix, a trace that needs it, and a trace that does not
 SIDES = {
     "fix_percent": ("no_gc", collected(10), collected(9.999)),
     "fused_launches": ("fused_optimizer", optimizer(5), optimizer(4)),
@@ -273,14 +280,21 @@ SIDES = {
     "eager_gap_ns": ("graph_or_compile", pausing_for(200), pausing_for(200.001)),
 }
 BOTH = {"same_stretch_percent": (1120, 1121)}
-"""What two changes save together that save 1000 and 600 alone: of the smaller one 480, four fifths, cannot be saved twice; or 479."""
+"""Combined saving of two changes that save 1000 and 600 alone. Of the smaller saving, 480 (four fifths) or 479 cannot
+be saved twice.
+"""
 BOUNDARIES = (SIDES, BOTH)
 IS_A_GAP = 500_000
-"""Less than what three gaps of 200 us add to what the graph saves; the GPU's work binds before the last of it is gone."""
+"""Less than the saving that three gaps of 200 us add to the graph's. GPU work becomes the bound before the last gap has
+disappeared.
+"""
 
 
 def freeing(name: str) -> list[dict[str, Any]]:
-    """A call that returns 100 us after the kernel before it has ended, and a kernel that follows 400 us of the host."""
+    """Return a call that returns 100 us after the kernel before it has ended.
+
+    Another kernel follows after 400 us of host work.
+    """
     first = [op("aten::mm", 0, 10), *launched(2, (20, 500), 1)]
     return [
         *first,
@@ -292,14 +306,14 @@ def freeing(name: str) -> list[dict[str, Any]]:
 
 
 def waiting_behind() -> list[dict[str, Any]]:
-    """A call that waits begins when an operator ends, and another operator when that one began."""
+    """Return a call that waits, which begins when one operator ends; that operator begins when another one ends."""
     first = [op("aten::t", 0, 4), op("aten::mm", 4, 16), *launched(6, (30, 500), 1)]
     later = [annotation("log", 560, 400), op("aten::mm", 970, 10), *launched(972, (990, 50), 3)]
     return [*first, call("cudaDeviceSynchronize", 20, 515, 2), *later]
 
 
 ON_ANOTHER_STREAM = [op("aten::bmm", 20, 10), *launched(22, (40, 300), 3, stream=20)]
-"""A product on another stream than a copy or a product."""
+"""A matrix product on another stream than that of a copy or a product."""
 COLLECTED = [op("aten::mm", 0, 10), *launched(2, (20, 300), 1), *ON_ANOTHER_STREAM]
 COLLECTED += [annotation("gc.collect", 40, 2000), op("aten::mm", 2040, 10), *launched(2042, (2060, 50), 2)]
 
@@ -307,7 +321,10 @@ WAITS_IN = "train.py(55): step"
 
 
 def waiting_beside(second: float) -> list[dict[str, Any]]:
-    """A call waits in an operator, and one of the same name outside operators, for a kernel that takes so long."""
+    """Return two waits of calls with the same name, one inside an operator and one outside.
+
+    The second call waits for a kernel of `second` us.
+    """
     return [event for event in waiting_twice(second) if event["name"] != "aten::nonzero"]
 
 
@@ -319,7 +336,7 @@ CUT = [x("user_annotation", f"ProfilerStep#{n}", 1000 * n, 1000) for n in (1, 2)
 CUT += [op("aten::mm", 1000, 10), *launched(1002, (1020, 1500), 1)]
 CUT += [op("aten::item", 2010, 600), call("cudaStreamSynchronize", 2012, 590, 2)]
 CUT += [annotation("gc.collect", 2620, 300), op("aten::mm", 2930, 10), *launched(2932, (2950, 20), 3)]
-"""Two steps; the second one waits for GPU work of the first."""
+"""Two steps, of which the second waits for GPU work of the first."""
 
 HOST_ONLY = [op("aten::mm", 0, 100), annotation("prepare", 100, 800), op("aten::mm", 900, 100)]
 HOST_ONLY += [annotation("Optimizer.step#SGD.step", 1000, 300), op("aten::add_", 1010, 280)]
@@ -333,7 +350,7 @@ V100, MI210, MI300X = (
     {"id": 0, "name": name, "numSms": units}
     for name, units in (("Tesla V100-SXM2-16GB", 80), ("AMD Instinct MI210", 104), ("AMD Instinct MI300X", 304))
 )
-# A product on a device, and the peak rate of its type over that of the faster one; None where that is not known.
+# A matrix product, its device, and the peak rate of its type relative to the faster type. None if a rate is unknown.
 PRECISIONS: dict[str, tuple[str, dict[str, Any] | None, float | None]] = {
     "no TF32 nor bfloat16": ("volta_sgemm_128x64_nn", V100, 15.7 / 125),
     "no TF32": (SB, MI210, 45.3 / 181),
@@ -396,11 +413,14 @@ QUICK = {
     *("waits in operators and beside", "waits in a function and its operators"),
     "waits in a function, mostly in an operator",
 }
-"""The traces of the tests that are not slow."""
+"""Names of the traces of tests that are not slow."""
 
 
 def all_traces() -> dict[str, Trace]:
-    """HAS_AND_LACKS and both sides of SIDES, as `NAME has` and `NAME lacks`, OTHERS, and those of REAL that are there."""
+    """Return the traces of all tests by name: OTHERS, the traces of REAL that exist, and both traces of each pair.
+
+    HAS_AND_LACKS and SIDES contain the pairs, which are named `NAME has` and `NAME lacks`.
+    """
     pairs = HAS_AND_LACKS | {name: pair for name, (_, *pair) in SIDES.items()}
     traces = {
         f"{name} {side}": trace
@@ -411,7 +431,10 @@ def all_traces() -> dict[str, Trace]:
 
 
 def fixes_of(names: Collection[str], in_hta: str = "") -> dict[str, Fixes]:
-    """Of these of all traces; the models run once. "HTA" is the one called `in_hta` in the profile of that name."""
+    """Return the fixes of the traces with these names; the models run once.
+
+    "HTA" is the trace named `in_hta` in the profile `hta`.
+    """
     traces = {name: trace for name, trace in all_traces().items() if name in names}
     con, trace_ids = connect_all(traces.values())
     windows = {name: WindowRequest(trace_id) for name, trace_id in zip(traces, trace_ids, strict=True)}
@@ -428,7 +451,7 @@ def saved_by(of: dict[str, Fixes]) -> dict[str, Saved]:
 
 @pytest.fixture(scope="module")
 def all_fixes() -> dict[str, Fixes]:
-    """Of QUICK."""
+    """Return the fixes of the traces in QUICK."""
     return fixes_of(QUICK)
 
 
@@ -439,7 +462,7 @@ def hand_made(all_fixes: dict[str, Fixes]) -> dict[str, Saved]:
 
 @pytest.fixture(scope="module")
 def more_fixes() -> dict[str, Fixes]:
-    """Of the others."""
+    """Return the fixes of the traces outside QUICK."""
     return fixes_of({*all_traces()} - QUICK, in_hta="copies of a byte")
 
 
@@ -463,7 +486,7 @@ def same_stretches(fixes: Fixes) -> dict[tuple[str, str], str | None]:
 
 
 def test_host_and_gpu_take_turns_until_the_host_no_longer_waits(all_fixes: dict[str, Fixes]) -> None:
-    """The host logs while the GPU has nothing to do: without the wait, or without the log, they are beside each other."""
+    """The host logs while the GPU is idle. Without the wait or without the log, host and GPU work at the same time."""
     same = same_stretches(all_fixes["do_not_wait has"])
     waits = ("do_not_wait", "aten::item")
     assert same[waits] == "host between operators"
@@ -477,7 +500,7 @@ def test_apart_from_each_other_both_can_be_saved(all_fixes: dict[str, Fixes]) ->
 
 
 def waits_of(times: dict[int, int]) -> Removed:
-    """The waits of calls, by number of the call and its time."""
+    """Return the waits of calls from the wait time by number of the call."""
     nothing = np.zeros(0, dtype=np.int64)
     return Removed(nothing, nothing, np.array([*times], dtype=np.int64), np.array([*times.values()], dtype=np.int64))
 
@@ -485,7 +508,10 @@ def waits_of(times: dict[int, int]) -> Removed:
 def of_savings(
     *saved: int, both: int | dict[tuple[str, ...], int], cause: int = 0
 ) -> list[tuple[int | None, str | None]]:
-    """Fixes that save so much each, of 10,000, and two together so much; the host's cause alone saves `cause`."""
+    """Return same_place and same_cause of fixes with these savings in a window of 10,000.
+
+    Two fixes together save `both`, and the host's cause alone saves `cause`.
+    """
     tried = [Candidate(f"fix {i}", "", Scenario(((str(i), 0.0),))) for i in range(len(saved))]
     if cause:
         tried = [replace(candidate, fix="do_not_wait") for candidate in tried]
@@ -496,7 +522,7 @@ def of_savings(
             return both if isinstance(both, int) else both[tuple(targets)]
         return cause if targets[0] == "cause:host_operators" else saved[int(targets[0])]
 
-    # Each removes the wait of another call.
+    # Each fix removes the wait of a different call.
     fixes = judged(
         *(tried, saves, lambda scenario: waits_of({hash(scenario): 1}), lambda _: None, 10_000),
         "host_operators" if cause else None,
@@ -513,14 +539,17 @@ def test_most_of_the_smaller_saving_is_in_the_larger_one() -> None:
 
 
 def test_savings_that_are_no_alternatives_add_up_to_at_most_the_window() -> None:
-    """Though little of the smaller one, or of each of many, is in a larger one."""
+    """This is so even if a larger fix covers little of a smaller one, or of each of many."""
     assert of_savings(6000, 4000, both=9900) == [(None, None), (None, None)]
     assert of_savings(6000, 4001, both=9900) == [(None, None), (0, None)]
 
 
 @pytest.mark.parametrize(("third", "larger"), [(4500, 1), (5000, 0), (5100, 0)])
 def test_what_exceeds_the_window_is_an_alternative_to_that_with_which_it_shares_most(third: int, larger: int) -> None:
-    """The third shares 100 with the first and 500 with the second; or with neither, and then the largest stands for all."""
+    """The third fix shares 100 with the first and 500 with the second.
+
+    If it shares nothing with either, it is an alternative to the largest.
+    """
     with_first = 7900 if third == 4500 else 8100
     both = {("0", "1"): 9000, ("0", "2"): with_first, ("1", "2"): third}
     assert [place for place, _ in of_savings(6000, 3000, 2000, both=both)] == [None, None, larger]
@@ -555,11 +584,11 @@ CALLS = {
     "short": {1: 900, 2: 50},
     "two": {1: 900, 3: 900},
 }
-"""The time of the calls whose waits go, by name of what they are in."""
+"""Wait time of the calls that no longer wait, by fix and by number of the call."""
 
 
 def merged(saved: dict[str, int]) -> set[str]:
-    """Names that remain of fixes of a kind that save so much of 10,000."""
+    """Return the names that remain of `do_not_wait` fixes with these savings in a window of 10,000."""
     tried = [Candidate("do_not_wait", name, Scenario(((f"wait:{name}", 0.0),))) for name in saved]
 
     def saves(scenario: Scenario) -> int:
@@ -589,7 +618,7 @@ def test_single_waits_remain_beside_all_waits_that_save_more() -> None:
 
 
 def test_waits_in_a_function_or_call_are_beside_those_in_its_operators(all_fixes: dict[str, Fixes]) -> None:
-    """A function that waits mostly in one operator is one fix with it."""
+    """If a function waits mostly in one operator, both are one fix."""
     for trace, outer in (
         ("waits in a function and its operators", WAITS_IN),
         ("waits in operators and beside", "cudaStreamSynchronize"),
@@ -605,7 +634,7 @@ def test_only_what_a_screen_shows_is_compared() -> None:
 
 
 def test_all_waits_are_a_fix_where_they_save_more_than_one_of_them(hand_made: dict[str, Saved]) -> None:
-    """The wait that a trace ends with hides no other one."""
+    """The wait at the end of a trace hides no other wait."""
     twice, at_the_end = hand_made["waits twice"], hand_made["waits at the end"]
     assert twice["do_not_wait", "*"] > max(twice["do_not_wait", "aten::item"], twice["do_not_wait", "aten::nonzero"])
     assert ("do_not_wait", "aten::item") in at_the_end and ("do_not_wait", "*") not in at_the_end
@@ -626,14 +655,17 @@ def test_float32_products_gain_what_the_fastest_units_of_the_device_give(
 
 
 def test_a_wait_outside_operators_is_named_after_the_function_around_it(all_fixes: dict[str, Fixes]) -> None:
-    """Without stacks after the call, and so where they have only PyTorch's and Python's own functions."""
+    """The call's name is used if the trace has no stacks.
+
+    It is also used if the stacks contain only functions of PyTorch and Python.
+    """
     in_function, in_libraries, without = (
         {name: retimed for (fix, name), retimed in all_fixes[trace].items() if fix == "do_not_wait"}
         for trace in ("waits in a function", "waits in functions of libraries", "waits behind an operator")
     )
     assert [*in_function] == [WAITS_IN] and [*in_libraries] == [*without] == ["cudaDeviceSynchronize"]
     assert in_function[WAITS_IN].options == f"--remove 'wait:{WAITS_IN}'"
-    assert in_function[WAITS_IN].saves_ns == in_libraries["cudaDeviceSynchronize"].saves_ns  # in the same window
+    assert in_function[WAITS_IN].saves_ns == in_libraries["cudaDeviceSynchronize"].saves_ns  # of equal windows
 
 
 @pytest.mark.slow  # 2 s
@@ -650,21 +682,21 @@ def test_what_takes_longer_ahead_saves_the_rest(more_made: dict[str, Saved]) -> 
 
 @MORE
 def test_memory_that_is_not_freed_waits_for_nothing(more_made: dict[str, Saved]) -> None:
-    """The kernel and what follows the call are beside each other; only 100 us are the call's own."""
+    """The kernel overlaps the host work after the call, and only 100 us belong to the call."""
     assert more_made["frees"]["no_empty_cache", ""] == 539_000
     assert "do_not_wait" not in kinds(more_made["frees"])
 
 
 @pytest.mark.slow  # 2 s: tests/critical_path/whatif/test_inclusive.py
 def test_operators_that_are_gone_leave_the_wait_for_their_results() -> None:
-    """Four times the GPU takes 500 us, then the host 420."""
+    """In each of four steps, the GPU takes 500 us, and then the host takes 420 us."""
     with asked(synchronized_steps(530)) as subject:
         saves_us = subject.saves_us(f"tracelake what-if {TRACE} --remove cause:host_operators")
     assert 0 < saves_us < 4010 - 4 * (500 + 420)
 
 
 def test_a_fix_of_gpu_work_says_that_streams_overlap(all_fixes: dict[str, Fixes]) -> None:
-    """And one of the host does not; what-if's sides are in tests/critical_path/whatif/test_shared_gpu.py."""
+    """A fix of host work does not. The what-if side is tested in tests/critical_path/whatif/test_shared_gpu.py."""
     caveats = {row["fix"]: row["caveat"] for row in rule_rows("fix_kinds")}
     shared = "GPU work of several streams overlaps for 0.30 ms ("
     overlapping, alone = (
@@ -691,29 +723,29 @@ def test_an_amd_trace_has_fixes_but_no_other_precision(shared: Path, more_made: 
 
 
 BY_NAME = {"load_ahead", "fused_optimizer", "no_gc", "asynchronous_checkpoint", "compile_once", "move_host_work"}
-"""Kinds that need names of the host's work."""
+"""Kinds of fixes that need the names of host work."""
 
 
 @pytest.mark.parametrize(
     ("name", "absent"),
     [
-        ("cut", {"do_not_wait"}),  # what it waits for is not in the window
-        ("Nsight", BY_NAME),  # which has calls and kernels alone
-        pytest.param("XPlane", {"do_not_wait"}, marks=MORE),  # without calls, none waits
+        ("cut", {"do_not_wait"}),  # the awaited kernel is outside of the window
+        ("Nsight", BY_NAME),  # the export contains only calls and kernels
+        pytest.param("XPlane", {"do_not_wait"}, marks=MORE),  # the trace contains no calls, so none waits
     ],
 )
 def test_fixes_that_cannot_be_judged_are_absent_and_never_zero(
     name: str, absent: set[str], shared: Path, request: pytest.FixtureRequest
 ) -> None:
     saved = request.getfixturevalue("hand_made" if name in QUICK else "more_made")[name]
-    assert saved or name == "Nsight", "no fix at all"  # of Nsight, one percent of a run, which has none
+    assert saved or name == "Nsight", "no fix at all"  # the Nsight trace is one percent of a run and has no fixes
     assert all(saves > 0 for saves in saved.values()) and not kinds(saved) & absent
     assert name != "cut" or saved["no_gc", ""] == pytest.approx(300_000, abs=1)
 
 
 @pytest.mark.slow  # 2 s
 def test_a_window_with_a_cycle_has_no_fixes() -> None:
-    """No trace is known whose graph has one; such a window has no path."""
+    """No known trace has a cyclic graph, so the test deletes the path, which such a window does not have."""
     con, _ = connect_all([synchronized_steps(530)])
     with con:
         run_models(con, load_catalog(), ["_longest_path"])

@@ -1,4 +1,7 @@
-"""Annotations whose names are targets of what-if: their fix removes them, and its command gives its number."""
+"""Annotations whose names are also targets of what-if.
+
+The fix removes the annotation, and the fix's command returns its number.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ COPIES = ("Memcpy D2M (Device -> Memory)", "Memcpy D2H (Device -> Host)", "Memcp
 
 
 def copied_on_xpu(start: int, number: int) -> list[dict[str, Any]]:
-    """A copy of 400 us behind 400 us of work, a wait for it in the same operator, and a product behind it."""
+    """Return a copy of 400 us after 400 us of work, a wait for it in the same operator, and then a matrix product."""
     return [
         op("aten::to", start, 840), call("urEnqueueUSMMemcpy", start + 2, 5, number, cat="xpu_runtime"),
         kernel("Memcpy M2D (Memory -> Device)", start + 430, 400, number, cat="gpu_memcpy"),
@@ -49,7 +52,7 @@ def copied_on_xpu(start: int, number: int) -> list[dict[str, Any]]:
 
 
 def waited_twice(start: int, number: int) -> list[dict[str, Any]]:
-    """A kernel of 490 us and a wait for it that is recorded in two categories with one name."""
+    """Return a kernel of 490 us and a wait for it that is recorded in two categories under one name."""
     name = "zeEventHostSynchronize"
     return [
         call("urEnqueueKernelLaunch", start, 5, number, cat="xpu_runtime"),
@@ -60,13 +63,13 @@ def waited_twice(start: int, number: int) -> list[dict[str, Any]]:
 
 
 def of_process(pid: int, start: int, gpu: tuple[int, int], number: int) -> list[dict[str, Any]]:
-    """An operator of thread 1 of a process, with a kernel on a stream of the process."""
+    """Return an operator in thread 1 of a process, with a kernel on a stream of the process."""
     launching = x("cuda_runtime", "cudaLaunchKernel", start + 2, 5, 1, pid, correlation=number)
     return [x("cpu_op", "aten::mm", start, 10, 1, pid), launching, kernel("gemm", *gpu, number, pid // 100)]
 
 
 def synchronized(returns: float) -> list[dict[str, Any]]:
-    """A kernel that ends at 520, a synchronization that returns so much later, and 400 us of the host."""
+    """Return a kernel that ends at 520, a synchronization that returns `returns` us later, and 400 us of host work."""
     at = 520 + returns
     return [
         op("aten::mm", 0, 12), *launched(2, (20, 500), 1), call("cudaDeviceSynchronize", 20, at - 20, 2),
@@ -75,7 +78,7 @@ def synchronized(returns: float) -> list[dict[str, Any]]:
 
 
 RETURNS = {"synchronized": 15, "synchronized, slow to return": 60, "synchronized, by its clock early": -5}
-"""When the call returns, us after the work: up to threshold call_own_ns, later, or before."""
+"""The call's return in us after the work has ended: up to threshold call_own_ns, later, or before the end."""
 TRACES: dict[str, list[dict[str, Any]]] = {
     **{
         name: [
@@ -111,7 +114,7 @@ TRACES: dict[str, list[dict[str, Any]]] = {
         op("aten::mm", 0, 10), call("urEnqueueKernelLaunch", 2, 5, 1, cat="xpu_runtime"), kernel("gemm", 20, 30, 1),
         *(event for i in range(4) for event in copied_on_xpu(890 * i + 30, 10 * i + 2)),
     ],
-    # the same wait as a call of the driver and as a record of PTI, outside operators
+    # the same wait, recorded as a driver call and by PTI, outside operators
     "xpu twice": [event for i in range(3) for event in waited_twice(700 * i, 10 * i + 1)],
     "processes": [
         *of_process(100, 0, (20, 30), 1), *of_process(100, 1000, (1020, 500), 2), *of_process(200, 5, (60, 30), 3),
@@ -123,7 +126,7 @@ TRACES: dict[str, list[dict[str, Any]]] = {
 
 @pytest.fixture(scope="module")
 def programs() -> dict[str, Asked]:
-    """All of TRACES; the models run once."""
+    """Return the subjects for all of TRACES; the models run once."""
     return dict(zip(TRACES, asked_all(TRACES.values(), steps=True), strict=True))
 
 
@@ -154,7 +157,7 @@ def test_a_cause_without_a_name_has_no_empty_brackets(programs: dict[str, Asked]
 
 
 def test_a_command_as_it_is_printed_is_of_its_own_name_alone(programs: dict[str, Asked]) -> None:
-    """Not of those that its `*`, or a `?` for it, would match, too, and whatever the terminal cannot show of it."""
+    """A `*` in the name, or the `?` that replaces an unprintable character, matches no other name."""
     program = programs["patterns"]
     numbers = [*savings(program.why(without_profiler=False).as_json(TRACE))]
     for pattern in ("k(float[*], int)", "k(float[*][*], int)", "k(float[[*]], int)"):
@@ -165,7 +168,7 @@ def test_a_command_as_it_is_printed_is_of_its_own_name_alone(programs: dict[str,
 
 
 def test_an_operator_and_a_kernel_of_one_name_are_one_row(programs: dict[str, Asked]) -> None:
-    """As in compiled code, whose kernels also run outside the operators that are named like them."""
+    """In compiled code, kernels also run outside the operators with the same name."""
     program = programs["compiled"]
     answer = program.why(without_profiler=False).as_json(TRACE)
     (row,) = (row for row in answer["causes"] if row["name"] == "triton_add" and row["cause"] == "gpu_computing")
@@ -215,7 +218,7 @@ def test_copies_within_the_gpu_are_not_copied_ahead() -> None:
 
 
 def test_a_synchronization_for_a_copy_to_pageable_memory_is_needed_on_intel(programs: dict[str, Asked]) -> None:
-    """PTI calls such memory M; H is pinned."""
+    """PTI names pageable memory M and pinned memory H."""
     con = programs["copies"].con
     to_host = con.execute("SELECT name, to_host FROM _event_names WHERE cat = 'gpu_memcpy'").fetchall()
     assert dict(to_host) == dict(zip(COPIES, (True, True, False), strict=True))
@@ -242,7 +245,7 @@ def test_threads_of_one_number_are_named_after_their_processes(programs: dict[st
     assert names and set(names) <= set(labels)
     for saving in savings(answer):
         assert program.saves_us(saving.command) == pytest.approx(saving.saves_us, abs=0.01), saving
-    assert program.window.thread_names[-2:] == labels  # after that of the GPU
+    assert program.window.thread_names[-2:] == labels  # they follow the thread name of the GPU
     query = f"SELECT DISTINCT label FROM memory.main.threads WHERE trace_id = '{program.trace_id}' ORDER BY ALL"
     assert program.con.execute(query).fetchall() == [("1",), ("1, process 100",), ("1, process 200",), ("2",)]
 
@@ -250,7 +253,7 @@ def test_threads_of_one_number_are_named_after_their_processes(programs: dict[st
 def test_commands_of_a_step_are_of_the_step_also_where_nobody_asked_with_options(
     programs: dict[str, Asked],
 ) -> None:
-    """As in notebooks and MCP."""
+    """Notebooks and MCP request windows without command-line options."""
     for window_id, window in (("full", []), ("ProfilerStep#7", ["--annotation", "ProfilerStep#7"])):
         document = programs["steps"].why(window_id, without_profiler=False).as_json()
         commands = [row[key] for row in document["causes"] for key in ("command", "cause_command")]

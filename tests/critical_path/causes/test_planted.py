@@ -1,5 +1,7 @@
-"""Eleven programs, each with one planted cause: it comes first, and what it saves is what a second run without it saves. The
-twelfth, a late rank, is in tests/fleet/path/test_capture_fixes.py.
+"""Eleven programs with one planted cause each.
+
+The planted cause comes first, and its predicted saving matches the difference to a second run without it. The twelfth
+cause, a late rank, is tested in tests/fleet/path/test_capture_fixes.py.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from tests.effort import first_of
 from .answered import answers_of_all
 
 USUAL = CaptureSpec(ranks=1, steps=4, shape="planted", sync_each_step=False, collective_skew_ns=0)
-# The plant, the cause that it is, what the capture is like, and what is different in the second run: durations, or the plant.
+# The plant, its cause, the capture's settings, and the difference in the second run: durations, or no plant.
 PLANTS = (
     ("loader", "data_loading", {}, {}),
     ("synchronize", "synchronization", {"kernel_ns": 20_000}, {}),
@@ -33,9 +35,9 @@ PLANTS = (
     ("compute_bound", "gpu_computing", {}, {"class:COMPUTATION": 0}),
 )
 QUICK = 5
-"""How many of them, the first, are not slow."""
+"""Number of plants, the first of PLANTS, that are not slow."""
 POINTS = 2
-"""How far off a saving may be, in percent of the window."""
+"""Tolerance of a saving, in percent of the window."""
 
 
 Answered = dict[str, tuple[Capture, Why]]
@@ -43,7 +45,10 @@ Answered = dict[str, tuple[Capture, Why]]
 
 @pytest.fixture(scope="module")
 def answered(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Answered]:
-    """Those that are not slow, or those that are, and what is said of rank 0 of each; the models run once for them."""
+    """Return a function that writes the quick or the slow captures.
+
+    It returns them with the answer for rank 0 of each, and the models run once per group.
+    """
 
     @cache
     def of(is_quick: bool) -> Answered:

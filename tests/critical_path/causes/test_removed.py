@@ -1,4 +1,4 @@
-"""Which of two changes is nested in another, by what they remove."""
+"""The rule for when a change is nested in another, based on the time that each removes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.critical_path.causes.removed import Removed
 
-# name/use: so much in common of an inner change that removes 10,000 ns, and a little less
+# name/use: the overlap in ns that nests an inner change of 10,000 ns, and an overlap just below it
 SIDES = {
     "nested_percent/time": ("edge", 9000, 8999),
     "nested_percent/waits": ("call", 9000, 8999),
@@ -19,7 +19,7 @@ BOUNDARIES = SIDES
 
 
 def removing(what: str, ns: dict[int, int]) -> Removed:
-    """Time of edges, or of calls that no longer wait."""
+    """Return a change that removes time of edges or waits of calls, in ns by edge or call."""
     nothing, keys = np.zeros(0, dtype=np.int64), np.array([*ns])
     times = np.array([*ns.values()])
     return Removed(keys, times, nothing, nothing) if what == "edge" else Removed(nothing, nothing, keys, times)
@@ -41,7 +41,7 @@ def test_a_change_is_nested_if_another_removes_nine_tenths_of_it(what: str, enou
 
 
 def test_waits_count_by_their_time_not_by_their_number() -> None:
-    """Nine short waits and a long one: in common are the short ones, or the long one alone."""
+    """The changes remove nine short waits and a long wait. First they share the short waits, then only the long one."""
     short, long = dict.fromkeys(range(9), 10), {20: 900}
     log, item = removing("call", short | long), removing("call", short | {30: 900})
     assert not log.is_within(item) and not item.is_within(log)

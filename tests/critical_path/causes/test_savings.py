@@ -1,4 +1,7 @@
-"""What a window saves against plain networkx: the longest path of the graph without an edge, or with less of it."""
+"""The savings of a window, compared with plain networkx.
+
+The reference is the longest path of the graph after edges are removed or shortened.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,10 @@ _SYNC, _OTHER = CAUSES.index("synchronization"), CAUSES.index("gpu_computing")
 
 @dataclass(frozen=True)
 class Case:
-    """A graph without cycles, and the edges that are one row's, that wait for nothing without another edge, by that edge, that
-    wait for an unneeded synchronization, and that are such a wait's own time (places).
+    """An acyclic graph and the indices of the edges that play a role in savings.
+
+    `row` are the edges of one row, and `waits` the waits for an unneeded synchronization, whose own time is on the
+    edges `spent`. `freed` maps each edge that waits for nothing once another edge is removed to that other edge.
     """
 
     edges: list[tuple[int, int, int]]
@@ -34,7 +39,7 @@ class Case:
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    """Chains, whose edges follow each other as those of a thread or a stream, and edges between them."""
+    """Draw chains of consecutive edges, like the edges of a thread or a stream, and edges between the chains."""
     lengths = draw(st.lists(st.integers(1, 5), min_size=1, max_size=4))
     weights = st.sampled_from([0, 1, 2, 5, 40])
     edges, first, of_chains = [], 0, []
@@ -60,7 +65,7 @@ def _longest(edges: list[tuple[int, int, int]], gone: set[int], changed: dict[in
 
 
 _AN_END = [(0, 1, 1), (2, 3, 40), (3, 4, 1), (0, 4, 0)]
-"""Without its third edge, node 3 in the middle of a chain is the last that happens."""
+"""If the third edge is removed, node 3 in the middle of a chain is the last node in time."""
 
 
 @example(Case(_AN_END, row=[3], freed={2: 3}, waits=[], spent=[]))
@@ -76,7 +81,7 @@ def test_savings_are_those_of_networkx(case: Case) -> None:
     shares = Shares(row, np.where(row == 0, _OTHER, _SYNC), waits, waits * 0, spent, spent * 0, freed, freed_with)
     length = _longest(case.edges, set(), {})
     window = Retimed(ArrayGraph.from_edges(src, dst, weight), shares, length)
-    # Of an end that only one edge leads to, none can go.
+    # An edge cannot be removed if no other edge leads to its end node.
     chooses = {i for i, (_, end, _) in enumerate(case.edges) if sum(b == end for _, b, _ in case.edges) > 1}
     gone = {edge for edge, without in case.freed.items() if without in case.row}
     left = _longest(case.edges, chooses & gone, dict.fromkeys(case.row, 0))
@@ -88,7 +93,7 @@ def test_savings_are_those_of_networkx(case: Case) -> None:
 
 
 def retimed(time: dict[str, list[int]]) -> Rows:
-    """The savings of a chain without parallel work, whose causes have names of these times."""
+    """Return the savings of a chain without parallel work, with one name per time in each cause."""
     cause, weight = np.array([(CAUSES.index(cause), ns) for cause, of in time.items() for ns in of]).T
     edge, no_edge = np.arange(len(weight)), np.full(len(weight), -1)
     of_edges = EdgeCauses(cause, edge * 0 + NAME, edge, edge, no_edge, no_edge, edge[:0], edge[:0])
@@ -104,7 +109,9 @@ _SMALL_NAMES = {
     "launching": [50, 49],
     "allocation": [2],
 }
-"""Eight names take all retimings of names. Of the other causes, whose names have less than 1 %, copies have just 1 % in all."""
+"""Eight names use up the retimings of names. Of the causes whose names have less than 1 % each, copies have just 1 % in
+all.
+"""
 
 
 def test_a_cause_is_retimed_by_its_sum_and_a_name_by_its_own_time() -> None:

@@ -1,9 +1,9 @@
-"""Predictions, first causes and the profiler's cost against programs that ran twice on a GPU.
+"""Predictions, first causes and the profiler's cost, compared with programs that ran twice on a GPU.
 
     python -m tests.critical_path.pairs [FOLDER ...] [--only NAME ...] [--write]
 
-Takes the folders that come with the project and the reference material, and those given: each as `python -m bench.pairs.record`
-writes it (`PAIRS=FOLDER make truth`). `--write` puts the tables into docs/what-if.md and docs/why.md.
+Reads the folders of the project and of the reference material, and each FOLDER as written by `python -m
+bench.pairs.record` (`PAIRS=FOLDER make truth`). `--write` puts the tables into docs/what-if.md and docs/why.md.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def main(words: list[str] | None = None) -> None:
 
 
 def _judged(pair: Pair) -> Judged:
-    """What is said of a pair; where nothing is, the reason goes to stderr."""
+    """Return the judgement of a pair, and print to stderr why predictions are missing."""
     judged = judge(pair)
     reasons = [prediction.reason for prediction in judged.predictions if prediction.reason]
     print(f"{pair.name}: {judged.cause}", *(reason[:200] for reason in reasons), sep="; ", file=sys.stderr, flush=True)

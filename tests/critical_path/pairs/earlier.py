@@ -1,4 +1,4 @@
-"""What to expect of the twelve programs that were recorded before bench/pairs was written: ../shared/traces/h100_pairs."""
+"""Expected results for the twelve programs recorded before bench/pairs was written: ../shared/traces/h100_pairs."""
 
 from __future__ import annotations
 
@@ -77,4 +77,4 @@ EARLIER: dict[str, dict[str, Any]] = {
         "fix": "compile_once",
     },
 }
-"""The fields are those of truth.json of bench/pairs."""
+"""Expected results by program; the fields are those of truth.json of bench/pairs."""

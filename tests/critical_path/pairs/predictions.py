@@ -1,4 +1,4 @@
-"""What tracelake says of the first run of a pair: the change of a step that it predicts, and the first cause."""
+"""tracelake's results for the first run of a pair: the predicted change of a step, and the first cause."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ from tests.critical_path.pairs.recorded import Pair
 
 
 class Refused(RuntimeError):
-    """A command that gave no answer; the message is the first sentence of its error."""
+    """A failed command; the message is the first sentence of its error."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """A predicted change of a step, in percent of it; None, and why, where there is none. `way`: the command or fix.
-    `is_untraced`: of a step without the profiler.
+    """A predicted change of a step, in percent of the step.
+
+    `percent` is None without a prediction, and `reason` states why. `way` is the command or the fix. With
+    `is_untraced`, the percentage refers to a step without the profiler.
     """
 
     way: str
@@ -37,10 +39,10 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Judged:
-    """All that is said of a pair.
+    """The predictions and the first cause of a pair.
 
-    `cause`: that with the largest share of the window, None where it has no causes. `without_profiler_us`: how long the
-    steps of A are said to take without the profiler, None where nothing is said, or of one rank only.
+    `cause` has the largest share of the window, and is None if the window has no causes. `without_profiler_us` is the
+    computed duration of A's steps without the profiler. It is None if `why` does not state it, and for several ranks.
     """
 
     pair: Pair
@@ -50,16 +52,16 @@ class Judged:
 
 
 def judge(pair: Pair) -> Judged:
-    """Ask for what the pair's change should give, and why its first run takes so long. Raises Refused without a `why`."""
+    """Run `why` and the predictions for the pair's first run. Raise Refused if `why` fails."""
     with _subject(pair) as subject:
         why = _answer("why", subject)
-        why = why[0] if isinstance(why, list) else why  # without a path through all ranks: the slowest one
+        why = why[0] if isinstance(why, list) else why  # without a path through all ranks: the slowest rank
         without_us = why.get("window", {}).get("without_profiler_us") if len(pair.before) == 1 else None
         return Judged(pair, (*_by_command(pair, subject), *_by_fix(pair, why)), first_cause(why), without_us)
 
 
 def first_cause(why: dict[str, Any]) -> str | None:
-    """Returns the cause with the largest share of the window, all of its rows together."""
+    """Return the cause with the largest share of the window, summed over its rows, or None without causes."""
     shares: Counter[str] = Counter()
     for row in why["causes"]:
         shares[row["cause"]] += row["share_percent"]
@@ -81,7 +83,7 @@ def _by_command(pair: Pair, subject: str) -> Iterator[Prediction]:
 
 
 def _by_fix(pair: Pair, why: dict[str, Any]) -> Iterator[Prediction]:
-    """The fix that the pair's change is; none while `why` has no fixes at all."""
+    """Yield the prediction by the fix that corresponds to the pair's change, if `why` returns fixes."""
     if not pair.fix or "fixes" not in why:
         return
     saved = [fix["saves_us"] for fix in why["fixes"] if fix["fix"] == pair.fix]
@@ -93,7 +95,7 @@ def _by_fix(pair: Pair, why: dict[str, Any]) -> Iterator[Prediction]:
 
 
 def _answer(command: str, *words: str) -> Any:
-    """Returns what a command prints with --json. Raises Refused if it fails."""
+    """Return the JSON that a command prints with --json. Raise Refused if the command fails."""
     ran = CliRunner().invoke(app, [command, *words, "--json"])
     if ran.exit_code:
         reason = next((line for line in ran.stderr.splitlines() if line.startswith("error:")), repr(ran.exception))
@@ -103,7 +105,7 @@ def _answer(command: str, *words: str) -> Any:
 
 @contextmanager
 def _subject(pair: Pair) -> Iterator[str]:
-    """The trace of the first run, or a folder with those of its ranks."""
+    """Yield the path of the first run's trace, or of a folder with the traces of its ranks."""
     if len(pair.before) == 1:
         yield str(pair.before[0])
         return

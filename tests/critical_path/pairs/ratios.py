@@ -1,4 +1,4 @@
-"""Factors that only the second run tells: how long a target takes in B, over how long it takes in A."""
+"""Scaling factors that only the second run shows: a target's duration in B divided by its duration in A."""
 
 from __future__ import annotations
 
@@ -15,15 +15,18 @@ from tests.harness import connect
 
 
 class NothingMeasured(LookupError):
-    """A target of which one of the two runs has nothing."""
+    """A target for which one of the two runs measured nothing."""
 
 
 def measured_scales(pair: Pair) -> list[str]:
-    """Returns the arguments of what-if that scale the targets of `pair.ratio` as measured. Raises NothingMeasured."""
+    """Return the arguments of what-if that scale the targets of `pair.ratio` as measured.
+
+    Raise NothingMeasured if a target has no time in A.
+    """
     arguments = []
     for target in pair.ratio:
         (before,), (after,) = pair.before, pair.after
-        # Numbers of streams differ from run to run; their order does not.
+        # The stream numbers differ from run to run, but their order does not.
         for (name, of_a), (_, of_b) in zip(_times(before, target), _times(after, target), strict=True):
             if not of_a:
                 raise NothingMeasured(f"{pair.name}: nothing in {before.name} is {target}")
@@ -32,7 +35,10 @@ def measured_scales(pair: Pair) -> list[str]:
 
 
 def _times(trace: Path, target: str) -> list[tuple[str, int]]:
-    """The time of a target in a trace, ns; of `stream:*` that of each stream, the one that is launched to first in front."""
+    """Return the time of a target in a trace, in ns.
+
+    For `stream:*`, return the time of each stream, ordered by the first launch.
+    """
     con, trace_id = connect(trace)
     kind, colon, what = target.partition(":")
     with con:

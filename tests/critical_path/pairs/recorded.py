@@ -1,4 +1,4 @@
-"""Pairs in the folders of a recorder: what each program changed, what its two runs took, and what an analysis should say."""
+"""Recorded pairs of runs: each program's change, the duration of both runs, and the expected analysis."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from tests.conftest import SHARED
 from tests.critical_path.pairs.earlier import EARLIER
 
 FOLDERS = (Path(__file__).parents[3] / "bench/pairs/recorded/h100", SHARED / "traces/h100_pairs")
-"""The first is of bench/pairs, whose README.md says what the fields of truth.json are."""
+"""Recordings of bench/pairs, whose README.md explains the fields of truth.json, and of the first recorder."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A program, recorded as it is (A, `before`) and with one change (B, `after`): a trace for each rank.
+    """A program, recorded unchanged (A, `before`) and with one change (B, `after`), with a trace for each rank.
 
-    `timed_us` is how long the steps of A took together, traced: the trace begins milliseconds before them, which no change of
-    the program shortens. `plain_us` is how long they took without the profiler, None where that was not measured. `traced` and `untraced` are what a step of B takes over what one of A takes; `untraced` is None where that was not measured.
+    `timed_us` is the duration of all steps of A with the profiler. It excludes the first milliseconds of the trace,
+    which no change of the program shortens. `plain_us` is the duration without the profiler. `traced` and `untraced`
+    are the duration of a step of B divided by that of A, with and without the profiler. `plain_us` and `untraced` are
+    None if they were not measured.
     """
 
     name: str
@@ -49,7 +51,10 @@ class Recording:
 
 
 def read(folder: Path) -> Recording:
-    """Read the pairs of a folder whose program ran; raises FileNotFoundError if it has no truth.json, or lacks a trace of it."""
+    """Read the pairs of a folder whose program ran.
+
+    Raise FileNotFoundError if truth.json or a trace of it is missing.
+    """
     content = json.loads((folder / "truth.json").read_text(encoding="utf-8"))
     ran = {name: program for name, program in content["programs"].items() if {"A", "B"} <= {*program}}
     pairs = tuple(_pair(folder, name, program) for name, program in ran.items())
@@ -58,7 +63,7 @@ def read(folder: Path) -> Recording:
 
 def _pair(folder: Path, name: str, program: dict[str, Any]) -> Pair:
     a, b = program["A"], program["B"]
-    # The first recorder said in other words what to expect.
+    # The first recorder did not write the expected results into truth.json.
     expected = program if "causes" in program else EARLIER[name]
     lists = ("causes", "forbidden", "whatif", "ratio")
     return Pair(

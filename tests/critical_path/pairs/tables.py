@@ -1,4 +1,4 @@
-"""Tables of recorded pairs in Markdown: predictions against second runs, and first causes."""
+"""Markdown tables of recorded pairs: predictions compared with second runs, and first causes."""
 
 from __future__ import annotations
 
@@ -10,20 +10,23 @@ from tests.critical_path.pairs.predictions import Judged, Prediction
 from tests.critical_path.pairs.recorded import Pair, Recording
 
 LARGE = 10
-"""Points: an error that needs a reason."""
+"""Error in points from which a reason is needed."""
 _WITHOUT = ", without the profiler"
 PROFILER_LARGE = 15
-"""Percent: what nine of ten lengths without the profiler should be within."""
+"""Limit in percent that nine of ten computed durations without the profiler should meet."""
 
 
 def error(pair: Pair, prediction: Prediction) -> float | None:
-    """Returns how far a prediction is from the second run, in points: with the profiler, or without it if the prediction is."""
+    """Return the difference between a prediction and the second run, in points.
+
+    The second run is measured without the profiler if the prediction is. None if either is missing.
+    """
     ratio = pair.untraced if prediction.is_untraced else pair.traced
     return None if prediction.percent is None or ratio is None else prediction.percent - 100 * (ratio - 1)
 
 
 def predictions_table(recording: Recording, judged: Sequence[Judged]) -> str:
-    """A row for each program whose change a command or a fix expresses; changes in percent of a step."""
+    """Return a row for each program whose change a command or a fix expresses, in percent of a step."""
     lines = [
         f"{_heading(recording)}:",
         "",
@@ -53,7 +56,7 @@ def predictions_table(recording: Recording, judged: Sequence[Judged]) -> str:
 
 
 def _reason(pair: Pair, prediction: Prediction) -> str:
-    """Why a prediction is not there or far off."""
+    """Return why a prediction is missing or far off."""
     if prediction.reason or pair.note:
         return prediction.reason or pair.note or ""
     other = error(pair, replace(prediction, is_untraced=not prediction.is_untraced))
@@ -64,7 +67,7 @@ def _reason(pair: Pair, prediction: Prediction) -> str:
 
 
 def fixes_score(recording: Recording, judged: Sequence[Judged]) -> str:
-    """How far the savings of fixes are from what second runs saved, in one line."""
+    """Return one line with the errors of the fixes' savings compared with the second runs."""
     of_fixes = [
         (judgement.pair, prediction)
         for judgement in judged
@@ -76,7 +79,7 @@ def fixes_score(recording: Recording, judged: Sequence[Judged]) -> str:
 
 
 def causes_table(recording: Recording, judged: Sequence[Judged]) -> str:
-    """A row for each program: its first cause, what it may be, and whether it is one that it must not be."""
+    """Return a row per program: its first cause, the expected causes, and whether the first cause is forbidden."""
     lines = [
         f"{_heading(recording)}:",
         "",
@@ -93,7 +96,10 @@ def causes_table(recording: Recording, judged: Sequence[Judged]) -> str:
 
 
 def profiler_table(recording: Recording, judged: Sequence[Judged]) -> str:
-    """How many first runs are about as long without the profiler as they were timed, and a row for each that is not."""
+    """Return how many computed durations without the profiler are close to the measured ones.
+
+    A row follows for each that is not.
+    """
     lines = [
         "| program | ms without the profiler | with it, % | as computed without it, % |",
         "|---|---:|---:|---:|",
@@ -113,12 +119,12 @@ def profiler_table(recording: Recording, judged: Sequence[Judged]) -> str:
 
 
 def is_right(judged: Judged) -> bool:
-    """Whether the first cause is among those that are right."""
+    """Return whether the first cause is an expected one."""
     return judged.cause in judged.pair.causes
 
 
 def is_forbidden(judged: Judged) -> bool:
-    """Whether the first cause must not be first."""
+    """Return whether the first cause must not be first."""
     return judged.cause in judged.pair.forbidden
 
 

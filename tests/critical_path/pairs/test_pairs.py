@@ -1,4 +1,4 @@
-"""The tables of recorded pairs: what they read, the factors that they measure, and what they say of predictions."""
+"""Tests of the tables of recorded pairs: their input, the measured factors, and the comparison of predictions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RECORDED, FIRST = FOLDERS
 
 
 def pair(name: str) -> Pair:
-    """One of those recorded by bench/pairs."""
+    """Return the pair recorded by bench/pairs with this name."""
     (pair,) = (pair for pair in read(RECORDED).pairs if pair.name == name)
     return pair
 

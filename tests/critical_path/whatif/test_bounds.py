@@ -1,6 +1,6 @@
-"""What holds for every prediction on every shared trace, without knowing what would really happen.
+"""Bounds of every prediction on every shared trace, without knowledge of the real outcome.
 
-The large ones are in tests/critical_path/causes/test_causes.py.
+The large traces are checked in tests/critical_path/causes/test_causes.py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FASTER = [Scenario(((target, factor),)) for target in TARGETS for factor in (0.0
 
 
 def answers(window: Window, scenarios: list[Scenario]) -> list[Comparison]:
-    """Of the scenarios that name something in the window."""
+    """Return the answers to the scenarios that name something in the window."""
     comparisons = []
     for scenario in scenarios:
         try:
@@ -34,7 +34,7 @@ def answers(window: Window, scenarios: list[Scenario]) -> list[Comparison]:
 
 
 def busiest(window: Window, weight: np.ndarray) -> int:
-    """The most that one stream works, or one thread in its operators and calls, ns."""
+    """Return the largest time that one stream works, or one thread in its operators and calls, in ns."""
     own = window.own_time_of
     gaps = window.gap_owner < len(window.events.event_id)
     thread = np.append(window.events.thread, -1)[own]
@@ -43,7 +43,8 @@ def busiest(window: Window, weight: np.ndarray) -> int:
     stream = np.append(window.events.stream, -1)[own]
     node = window.graph.node_ids
     whole = (stream >= 0) & (node[window.graph.src] % 2 == 0) & (node[window.graph.dst] == node[window.graph.src] + 1)
-    # Of work that overlaps on its stream, the time until the next began: its own edge counts where nothing follows it so.
+    # For overlapping work on a stream, count the time until the next work began. The work's own edge counts only if no
+    # such work follows.
     starts = window.graph.src[(stream >= 0) & (node[window.graph.dst] % 2 == 0) & (node[window.graph.src] % 2 == 0)]
     whole &= ~np.isin(window.graph.src, starts)
     of_streams = np.bincount(stream[whole], weight[whole]) if whole.any() else np.zeros(1)
@@ -89,7 +90,7 @@ def check(window: Window) -> None:
     assert length <= slower.after.length_us <= 2 * length
 
 
-@pytest.mark.slow  # predictions against programs that run again are in test_truth.py
+@pytest.mark.slow  # test_truth.py compares predictions with programs that run again
 def test_small_shared_traces(shared: Path) -> None:
     paths = [path for path in _shared_traces() if path.stat().st_size <= LARGE and "begin_end" not in path.name]
     n_fixes = 0

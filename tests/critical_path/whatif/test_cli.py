@@ -1,4 +1,4 @@
-"""`tracelake what-if` as a person calls it: shapes of the JSON, scenario files, errors that name the way out."""
+"""`tracelake what-if` on the command line: shapes of the JSON, scenario files, errors that name the remedy."""
 
 from __future__ import annotations
 
@@ -35,19 +35,22 @@ def test_json_of_one_scenario(trace: Path, tmp_path: Path) -> None:
     words = ("--scale", "stream:20=0", "--scale", "nothing?of=this*=1")
     done = what_if(trace, *words[:2], "--redraw", tmp_path / "drawn", "--json")
     assert done.exit_code == 0, done.output
-    answer = json.loads(done.stdout)  # the path of the drawing is not in between
+    answer = json.loads(done.stdout)  # the path of the drawing is not part of the output
     assert list(answer) == ["before", "after", "entered", "left", "inferred_waits", "caveats"]
     assert list(answer["before"]) == list(answer["after"]) == ["length_us", "summary"]
     assert (answer["before"]["length_us"], answer["after"]["length_us"]) == (367, 161)
     assert sum(answer["after"]["summary"].values()) == pytest.approx(100)
     assert all(set(event) == EVENT for event in [*answer["entered"], *answer["left"]])
     assert [path.name for path in (tmp_path / "drawn").iterdir()] == [f"overlaid_critical_path_what_if_{trace.name}"]
-    assert what_if(trace, *words).exit_code == 1  # one of the patterns matches nothing
+    assert what_if(trace, *words).exit_code == 1  # the second pattern matches nothing
 
 
 @pytest.mark.slow
 def test_streams_whose_waits_are_not_in_the_trace_are_told_beside_the_number(trace: Path, tmp_path: Path) -> None:
-    """Of a file and of its saved path, in text and JSON; not where cuda_sync rows tell them, and not of one stream."""
+    """The caveat appears for a file and for its saved path, in text and JSON.
+
+    It does not appear if cuda_sync rows record the waits, or for one stream.
+    """
     document = json.loads(trace.read_text())
     said = []
     for name, without in (("rows", ("none",)), ("no rows", ("cuda_sync",)), ("one stream", ("cuda_sync", "kernel"))):
@@ -68,7 +71,7 @@ def test_streams_whose_waits_are_not_in_the_trace_are_told_beside_the_number(tra
         )
 
 
-@pytest.mark.slow  # 2 s: one scenario is below
+@pytest.mark.slow  # 2 s; a quicker test below uses one scenario
 def test_scenarios_of_a_file(trace: Path, tmp_path: Path) -> None:
     file = tmp_path / "one.toml"
     file.write_text('remove = ["launch_overhead"]\nperfect_overlap = false\n[scale]\n"ampere_*" = 0.5\n')
@@ -86,7 +89,7 @@ def test_scenarios_of_a_file(trace: Path, tmp_path: Path) -> None:
 def test_one_answer_of_many_is_in_memory_at_a_time(
     trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each holds arrays as long as the graph. If one fails, none is shown."""
+    """Each answer has arrays as long as the graph. If one scenario fails, no answer is shown."""
     made: list[weakref.ref[before_after.Comparison]] = []
 
     def noted(*asked: Any) -> Iterator[before_after.Comparison]:
@@ -108,7 +111,7 @@ def test_one_answer_of_many_is_in_memory_at_a_time(
 
 
 def test_tables_and_sensitivity(trace: Path, tmp_path: Path) -> None:
-    """Of a saved path, which is read in no time: its answers are the trace's (test_of_saved.py)."""
+    """The test uses a saved path, which is read quickly and has the same answers as the trace (test_of_saved.py)."""
     saved = tmp_path / "path.zip"
     assert CliRunner().invoke(app, ["critical-path", str(trace), "--save", str(saved)]).exit_code == 0
     done = what_if(saved, "--scale", "stream:20=0")
@@ -153,7 +156,7 @@ def test_errors_name_the_way_out(trace: Path, words: tuple[str, ...], message: s
 @pytest.mark.slow  # 4 s each
 @pytest.mark.parametrize("kernel_us", [1.0, 40.0])
 def test_a_drawing_without_the_profiler_is_as_long_as_the_answer(tmp_path: Path, kernel_us: float) -> None:
-    """Also where what the profiler cost was on the path before something that is removed."""
+    """This also applies if the profiler's cost was on the path before a removed event."""
     path = tmp_path / "trace.json"
     path.write_text(json.dumps(document(program(kernel_us, COST), COST)))
     done = what_if(path, "--remove", "ProfilerStep#2", "--without-profiler", "--redraw", tmp_path / "drawn", "--json")
@@ -172,7 +175,7 @@ def test_what_a_capture_cannot_be_asked_is_refused(tmp_path: Path, words: tuple[
 
 @pytest.mark.parametrize("named", ["c0ffee", "0"])
 def test_the_id_of_a_capture_is_a_capture(monkeypatch: pytest.MonkeyPatch, named: str) -> None:
-    """As in the commands that `why` prints for it."""
+    """The commands that `why` prints name a capture by its id."""
     monkeypatch.setattr(whatif, "is_capture_id", lambda name, _: name == "c0ffee")
     monkeypatch.setattr(whatif_capture, "capture_what_if", lambda *_: print("of all ranks"))
     done = what_if(named, "--remove", "cpu")

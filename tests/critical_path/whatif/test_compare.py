@@ -1,4 +1,4 @@
-"""Scenarios on captures whose answer a person can add up, and on random ones against plain networkx."""
+"""Scenarios on captures whose answer can be added up by hand, and on random captures compared with plain networkx."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.synthetic.textbook import textbook
 from .windows import MADE, made, opened, scaled, window_in, window_of
 
 GEMM = "ampere_sgemm_*"
-AROUND = 1 + 2 + 1  # us: before the first call, the return of the sync, behind it
+AROUND = 1 + 2 + 1  # us: before the first call, the return of the sync, and after it
 
 
 WAITS = SHARED / "traces" / "single" / "mi250_minitoy.json.gz"
@@ -64,7 +64,8 @@ def answer(name: str, scenario: Scenario) -> Comparison:
 @pytest.mark.parametrize(
     ("name", "scenario", "length_us"),
     [
-        # 1 before the first call and 1 after the sync, the first launch (6), five kernels of 50, four gaps of 1, the return (2).
+        # 1 before the first call, the first launch (6), five kernels of 50, four gaps of 1, the return (2), and 1 after
+        # the sync.
         ("chain", Scenario(), AROUND + 6 + 5 * 50 + 4),
         ("chain", scaled(computation=0.5), AROUND + 6 + 5 * 25 + 4),
         ("chain", Scenario(((GEMM, 0.5),)), AROUND + 6 + 5 * 25 + 4),
@@ -79,12 +80,12 @@ def answer(name: str, scenario: Scenario) -> Comparison:
         ("chain", scaled(host_gap=0.5), AROUND - 1 + 6 + 250 + 4),
         ("chain", Scenario((("class:host", 0.5),)), AROUND - 1 + 6 + 250 + 4),
         ("chain", Scenario((("self:ProfilerStep#?", 0.0),)), AROUND - 2 + 6 + 250 + 4),
-        # Without kernels: five calls of 5 and five gaps, the sync's 3 where it does not wait, 1 before and 1 after.
+        # Without kernels: 1 before, five calls of 5 with a gap each, the sync's 3 without a wait, and 1 after.
         ("chain", scaled(computation=0), 2 + 5 * 6 + 3),
-        # A call, a gap, a launch, 300 on stream 20, a gap, then 50. Or a launch, 100, a gap and 50 on stream 7.
+        # Either a call, a gap, a launch, 300 on stream 20, a gap and 50, or a launch, 100, a gap and 50 on stream 7.
         ("two_streams", scaled(computation=0.5), AROUND + 5 + 1 + 6 + 150 + 1 + 25),
         ("two_streams", Scenario((("stream:20", 0.0),)), AROUND + 6 + 100 + 1 + 50),
-        # 1 before the first operator, 21 behind each.
+        # 1 before the first operator, 21 after each.
         ("cpu_bound", scaled(cpu=0.5), 127 + 240),
         ("cpu_bound", scaled(host=0.5), 63.5 + 240),
         ("cpu_bound", scaled(computation=3), 127 + 480),
@@ -162,7 +163,7 @@ def test_factors_that_leave_64_bits_are_refused() -> None:
 
 def test_brackets_in_names_are_ordinary() -> None:
     without = next(what_if(window_of("brackets"), [Scenario((("aten::a[0]", 0.0),))]))
-    assert without.after.length_us == 10 + 10  # and the gap
+    assert without.after.length_us == 10 + 10  # the operator and the gap
 
 
 def test_a_window_without_edges_is_an_error() -> None:
@@ -172,7 +173,10 @@ def test_a_window_without_edges_is_an_error() -> None:
 
 @cache
 def captured(seed: int, profile: str = "default") -> tuple[duckdb.DuckDBPyConnection, PathAnswer, Window | None]:
-    """A random capture, its path and its window; none without a path: then the capture contradicts itself."""
+    """Return a random capture, its path, and its window, or None for the window if the path does not exist.
+
+    Without a path, the capture contradicts itself.
+    """
     events = random_capture(seed)["traceEvents"]
     con, trace_id = connect(events)
     path = critical_path(con, load_catalog(), WindowRequest(trace_id, profile=profile), with_edges=True)
@@ -182,10 +186,10 @@ def captured(seed: int, profile: str = "default") -> tuple[duckdb.DuckDBPyConnec
         return con, path, replace(window, named_stretches=None)
 
 
-@pytest.mark.slow  # 2 s: answers by hand are here, too
+@pytest.mark.slow  # 2 s; tests above check answers computed by hand
 @pytest.mark.parametrize("profile", first_of(["default", "hta"], 1))
 def test_before_is_the_critical_path(profile: str) -> None:
-    """Length and summary as the command and the tables have them."""
+    """Length and summary equal those of the command and of the tables."""
     for seed in range(3):
         _, expected, window = captured(seed, profile)
         if window is None:
@@ -199,7 +203,7 @@ def test_before_is_the_critical_path(profile: str) -> None:
 
 
 FACTORS = [0.1, 0.5, 2.0]
-# GPU work that is deleted goes with the delays before it and the waits for it: that is counted in other tests.
+# Deleting GPU work also removes the delays before it and the waits for it; other tests check this.
 CHANGES = st.one_of(
     st.tuples(
         st.sampled_from(["self:aten::*", "launch_overhead", "kernel_gaps", "cpu"]), st.sampled_from([0.0, *FACTORS])
@@ -223,7 +227,7 @@ def test_plain_networkx_finds_the_same_length(seed: int, scale: list[tuple[str, 
 
 
 def recomputed(con: duckdb.DuckDBPyConnection, scale: list[tuple[str, float]]) -> int:
-    """The longest path by networkx over the table of edges, re-weighted one by one."""
+    """Return the longest path by networkx over the table of edges, re-weighted edge by edge."""
     graph = nx.DiGraph()
     rows = con.execute(
         "SELECT e.src_node_id, e.dst_node_id, e.path_weight_ns, e.edge_type, v.name, v.cat FROM critical_path_edges AS e "
@@ -262,7 +266,7 @@ def test_sensitivity_is_what_scenarios_say() -> None:
         assert (ranked[0].on_path_us, ranked[0].events) == (400, 1)
     with opened(textbook("two_streams").events()) as (_, window):
         (gemm,) = rank_families(window)
-        # Without kernels are left: 5 for each of two launches, 2 to record, 3 to wait, 5 gaps, 3 for the sync, 2.
+        # Without kernels, this remains: 5 for each of two launches, 2 to record, 3 to wait, 5 gaps, 3 for the sync, 2.
         assert gemm.change_us == {10: -35.0, 50: -175.0, 100: 30.0 - 367}
         everything = rank_families(window, with_cpu=True)
         assert {f.kernel_class for f in everything} == {"CPU", "COMPUTATION", "GAP", "HOST"}
@@ -294,12 +298,12 @@ def test_a_hundred_scenarios_sort_a_real_graph_once(shared: Path) -> None:
         chains = window.graph.chains
         answers = list(what_if(window, [Scenario((("cpu", i / 100),)) for i in range(100)]))
         lengths = [comparison.after.length_us for comparison in answers]
-        assert window.graph.chains is chains and "_onward" in vars(chains)  # the order, which is kept
+        assert window.graph.chains is chains and "_onward" in vars(chains)  # the sorted order is kept
         assert lengths == sorted(lengths) and lengths[-1] < answers[0].before.length_us == 43_425_365.0
 
 
 def test_a_type_is_named_as_hta_writes_it() -> None:
-    """Also where that is not the type's name."""
+    """HTA's name may differ from the type's name."""
     texts = ("edge:OPERATOR_KERNEL", "edge:critical_path_operator", "edge:operator")
     lengths = {answer("chain", Scenario(((text, 0.5),))).after.length_us for text in texts}
     assert len(lengths) == 1

@@ -1,4 +1,4 @@
-"""Targets that take all that is inside of what they name, and waits that go: on traces that stand on one screen, in us."""
+"""Targets that include everything inside the named event, and removed waits, on small hand-made traces in us."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Windows = dict[str, Window]
 
 
 def launched(start: float, gpu: tuple[float, float], number: int, name: str) -> Trace:
-    """An operator of 20 us that launches a kernel of the same name, and when that starts and how long it takes."""
+    """Return an operator of 20 us that launches a kernel of the same name; `gpu` is the kernel's start and duration."""
     return [
         op(name, start, 20),
         call("cudaLaunchKernel", start + 5, 10, number),
@@ -32,7 +32,7 @@ def launched(start: float, gpu: tuple[float, float], number: int, name: str) -> 
 
 
 def copied(name: str) -> Trace:
-    """The host waits in the call of a copy, which is behind a long kernel, and then has something else to do."""
+    """Return a trace in which the host waits in a copy call behind a long kernel, and then runs another operator."""
     return [
         *launched(0, (30, 500), 1, "long"),
         op("aten::to", 20, 540),
@@ -43,7 +43,10 @@ def copied(name: str) -> Trace:
 
 
 def step(at: float, number: int) -> Trace:
-    """Of a loop with .item(): a kernel of 100 us, an operator that copies its result and waits for that, and 60 us of the host."""
+    """Return a step of a loop with .item().
+
+    It has a kernel of 100 us, an operator that copies and awaits its result, and 60 us of host work.
+    """
     return [
         op("forward", at, 20),
         call("cudaLaunchKernel", at + 5, 10, number),
@@ -58,7 +61,7 @@ def step(at: float, number: int) -> Trace:
 
 
 def behind_another(begins: float) -> Trace:
-    """A kernel that waits for one on another stream until 530, and a third one behind it."""
+    """Return a kernel that waits until 530 for a kernel on another stream, and a third kernel after it."""
     return [
         *launched(0, (30, 500), 1, "long"),
         *(call("cudaEventRecord", 20, 2, 2), call("cudaStreamWaitEvent", 24, 2, 3)),
@@ -71,7 +74,7 @@ def behind_another(begins: float) -> Trace:
 
 
 def launched_at(begins: float) -> Trace:
-    """A kernel of 500 us, launched at 105, and a call that waits for it."""
+    """Return a kernel of 500 us, launched at 105, and a call that waits for it."""
     return [
         *launched(0, (15, 10), 1, "first"),
         *launched(100, (begins, 500), 2, "second"),
@@ -80,16 +83,16 @@ def launched_at(begins: float) -> Trace:
 
 
 TRACES = {
-    # host alone: two operators of the same name in each other, a gap of 100 us and one more
+    # host only: two operators of the same name, one inside the other, a gap of 100 us and another operator
     "nested": [op("layer", 100, 200), op("part", 120, 60), op("layer", 200, 80), op("inner", 220, 40), op("next", 400, 100)],
-    # the GPU binds; kernels follow each other by 1 us
+    # the GPU binds, and kernels start 1 us after each other
     "queued": [
         *launched(0, (30, 100), 1, "first"),
         *launched(20, (131, 200), 2, "middle"),
         *launched(40, (332, 100), 3, "last"),
     ],
     "late": [*launched(0, (100, 50), 1, "first"), *launched(300, (400, 50), 2, "late"), op("after", 320, 10)],
-    # four steps that begin 200 us apart: the GPU takes 103 of each, then the host 60 and, until the next, 10
+    # four steps, 200 us apart: 103 us of GPU work, then 60 us of host work, then 10 us until the next step
     "items": [event for i in range(4) for event in step(200 * i, 10 * i + 1)],
     "pageable": copied("Memcpy HtoD (Pageable -> Device)"),
     "synchronized": [
@@ -103,7 +106,7 @@ TRACES = {
     "partly": [op("a", 0, 100), op("b", 200, 100), x("user_annotation", "part", 150, 120)],
     "loading": [op("load", 0, 200), op("train", 200, 500)],
     "loading and copying": [op("load", 0, 200), op("copy", 200, 250), op("train", 450, 100)],
-    # in one operator a copy and a synchronization for it, and the same for a kernel of another operator
+    # an operator with a copy and a synchronization for it, and an operator that waits for another operator's kernel
     "own wait": [
         *(op("before", 0, 20), call("cudaLaunchKernel", 5, 5, 1), kernel("long", 30, 300, 1)),
         *(op("load", 20, 340), call("cudaMemcpyAsync", 25, 5, 2), kernel("Memcpy HtoD", 331, 20, 2, cat="gpu_memcpy")),
@@ -116,9 +119,9 @@ TRACES = {
         *(op("wait", 34, 326), call("cudaStreamSynchronize", 35, 320, 3), sync("Stream Sync", 35, 320, 3, stream=7)),
         op("after", 360, 400),
     ],
-    # a kernel waits for one on another stream, and a third one is behind it
+    # a kernel waits for a kernel on another stream, and a third kernel follows it
     "other stream": behind_another(532),
-    # by the GPU's clock, it begins 0.5 us before the end of what it waits for
+    # by the GPU's clock, the kernel begins 0.5 us before the end of the awaited kernel
     "other stream, by its clock before the end": behind_another(529.5),
     "two streams": [
         *launched(0, (30, 400), 1, "left"),
@@ -128,7 +131,8 @@ TRACES = {
     "own category": [op("a", 0, 100), x("my recorder", "mine", 20, 30), op("b", 100, 50)],
     # the stream is busy with work from before the trace until 400000
     "behind earlier work": [*launched(0, (400_000, 50), 1, "first"), *launched(20, (400_051, 500), 2, "second")],
-    # by the GPU's clock, a kernel begins after its launch at 105, in its operator before it, and before its operator
+    # by the GPU's clock, a kernel begins after its launch at 105, before the launch but in its operator, or before its
+    # operator
     "launched": launched_at(110),
     "launched, by its clock later": launched_at(103),
     "launched, by its clock in another operator": launched_at(95),
@@ -164,7 +168,7 @@ def test_what_is_in_two_matches_is_scaled_once(windows: Windows) -> None:
     window = windows["nested"]
     assert length(window, scale=("layer=0.5",)) == 300
     assert length(window, scale=("*=0.5",)) == 200
-    assert length(window, scale=("layer=0.5", "layer=0.5")) == 250  # two changes after each other
+    assert length(window, scale=("layer=0.5", "layer=0.5")) == 250  # two changes in sequence
 
 
 def test_the_gpu_work_of_an_operator_goes_with_the_gap_before_it(windows: Windows) -> None:
@@ -172,7 +176,7 @@ def test_the_gpu_work_of_an_operator_goes_with_the_gap_before_it(windows: Window
     assert length(window) == 432
     assert length(window, "middle") == 432 - 201
     assert length(window, "kernel:middle*") == 432 - 201
-    assert length(window, "self:middle") == 432  # the host is ahead anyway
+    assert length(window, "self:middle") == 432  # the host is ahead of the GPU, so its time does not matter
     assert length(window, scale=("middle=0.5",)) == 432 - 100
 
 
@@ -183,7 +187,7 @@ def test_the_gpu_work_alone_of_what_launches_it(windows: Windows) -> None:
     assert length(late, "gpu:late") == length(late, "kernel:late*") == 330
     assert length(late, "gpu:cudaLaunchKernel") == length(late, "kernel:*")
     with pytest.raises(NothingMatches):
-        length(nested, "gpu:layer")  # it launches nothing
+        length(nested, "gpu:layer")  # the operator launches nothing
 
 
 def test_the_delay_of_a_launch_goes_with_the_operator(windows: Windows) -> None:
@@ -226,7 +230,7 @@ def test_weights_are_never_negative_but_of_what_is_gone(windows: Windows) -> Non
 def test_a_pageable_copy_takes_the_wait_of_its_call_away(windows: Windows) -> None:
     window = windows["pageable"]
     assert length(window) == 860
-    assert length(window, "kernel:Memcpy*") == 530  # the end of the kernel, which what follows is beside now
+    assert length(window, "kernel:Memcpy*") == 530  # the end of the long kernel, which now overlaps the following work
     assert length(window, "kernel:long*") == 860 - 501
 
 
@@ -234,7 +238,7 @@ def test_without_a_kernel_a_later_synchronization_waits_for_the_work_before_it(w
     window = windows["synchronized"]
     assert length(window) == 940
     assert length(window, "kernel:short*") == 940 - 101
-    assert length(window, "wait:sync") == 631  # as long as the GPU takes
+    assert length(window, "wait:sync") == 631  # the duration of the GPU work
 
 
 def test_work_takes_only_the_waits_of_its_own_operator_away(windows: Windows) -> None:
@@ -246,7 +250,7 @@ def test_work_takes_only_the_waits_of_its_own_operator_away(windows: Windows) ->
 def test_without_a_kernel_those_behind_it_wait_for_what_it_waited_for(windows: Windows) -> None:
     window = windows["other stream"]
     assert length(window) == 733
-    assert length(window, "kernel:second*") == 633  # 2 us after the first, and 1 before the third, stay
+    assert length(window, "kernel:second*") == 633  # gaps of 2 us after the first and 1 before the third stay
     assert length(window, "kernel:long*") < 300
 
 
@@ -267,7 +271,7 @@ def test_work_goes_with_the_operator_that_launched_it_whenever_it_began(windows:
 
 
 def test_work_behind_earlier_work_goes_with_the_operator_that_launched_it(windows: Windows) -> None:
-    """The wait for the earlier work stays: it began with the launch, 5 us after the operator."""
+    """The wait for the earlier work remains, because it began with the launch, 5 us after the operator."""
     assert length(windows["behind earlier work"], "first") == 400_551 - 50 - 5
 
 

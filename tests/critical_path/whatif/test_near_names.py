@@ -1,4 +1,4 @@
-"""What a name is answered with that the window does not have."""
+"""The error for a name that does not exist in the window."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_names_that_hold_it_come_before_those_spelled_like_it(what: str, names: 
     assert near_names(what, ["aten::item_each", "aten::item", "void gemm<4>(float)"]) == names
 
 
-@pytest.mark.slow  # 2 s: test_compare.py has what there is, and the names are above
+@pytest.mark.slow  # 2 s; test_compare.py checks the listed targets, and tests above the suggested names
 def test_what_matches_nothing_is_answered_with_names_like_it() -> None:
     with opened(PROGRAM) as (_, window):
         for target, meant in (
@@ -46,10 +46,10 @@ def test_what_matches_nothing_is_answered_with_names_like_it() -> None:
             ("kernel:mm", "; did you mean kernel:ampere_sgemm? There are: "),
             ("self:mm", "; did you mean self:aten::mm? There are: "),
             ("gpu:mm", "; did you mean gpu:aten::mm? There are: "),
-            ("gpu:synchronize", ". There are: "),  # it is there, and launches nothing
+            ("gpu:synchronize", ". There are: "),  # the name exists, but launches nothing
             ("wait:item", "; did you mean wait:aten::item? There are: "),
             ("wait:scalar", "; did you mean wait:aten::_local_scalar_dense? There are: "),
-            ("wait:aten::mm", ". There are: "),  # it is there, and does not wait
+            ("wait:aten::mm", ". There are: "),  # the name exists, but does not wait
             ("stream:77", ". There are: "),
         ):
             with pytest.raises(NothingMatches) as raised:

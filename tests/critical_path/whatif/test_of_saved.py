@@ -1,4 +1,4 @@
-"""A saved path answers scenarios as its trace does, without it; what needs the trace says so."""
+"""Scenarios on a saved path, which are answered as for its trace; options that need the trace raise an error."""
 
 from __future__ import annotations
 
@@ -54,15 +54,15 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def saved(trace: Path) -> Path:
-    """The path of two steps of the trace, which is gone when a test asks the file."""
+    """Save the path of two steps of the trace."""
     file = trace.with_name("saved.zip")
     assert run("critical-path", trace, *WINDOW, "--save", file).exit_code == 0
     return file
 
 
-@pytest.mark.slow  # 2 s: the window of both is compared here, too
+@pytest.mark.slow  # 2 s; another test compares the windows of both
 def test_scenarios_are_answered_as_from_the_trace(trace: Path, saved: Path) -> None:
-    """Through the command line, with the trace gone."""
+    """The command line answers from the file after the trace was moved away."""
     expected = [answer("what-if", trace, *WINDOW, *words) for words in SCENARIOS]
     away = trace.rename(trace.with_name("elsewhere"))
     assert [answer("what-if", saved, *words) for words in SCENARIOS] == expected
@@ -86,7 +86,7 @@ def test_ties_are_broken_as_for_the_trace(profile: str, tmp_path: Path) -> None:
 
 
 def same(window: Any, other: Any) -> None:
-    """Two windows in every array; a saved one has no trace in which to look up names."""
+    """Assert that two windows have equal arrays, except the names, which a saved window cannot look up in a trace."""
     for field in fields(window):
         if field.name == "named_stretches":
             continue
@@ -97,7 +97,7 @@ def same(window: Any, other: Any) -> None:
             assert np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b, field.name
 
 
-# Work that begins before the work before it ended: HTA's summary counts the negative gap, its path does not.
+# Work that begins before the previous work ended: HTA's summary counts the negative gap, but its path does not.
 OVERLAPPING = [
     call("cudaLaunchKernel", 0, 2, 1),
     call("cudaLaunchKernel", 3, 2, 2),
@@ -107,14 +107,14 @@ OVERLAPPING = [
 
 
 TRACES: dict[str, str | list[dict]] = {
-    "annotations": "ranks/sampled_128/rank0",  # with time that is an annotation's
+    "annotations": "ranks/sampled_128/rank0",  # with time that belongs to an annotation
     "overlapping": OVERLAPPING,
     "AMD": "single/mi250_minitoy",
-    "inferred": "single/mi300_rccl_metadata",  # with waits that are inferred
+    "inferred": "single/mi300_rccl_metadata",  # with inferred waits
 }
 
 
-@pytest.mark.slow  # 5 s each: of a small path its answers are in test_cli.py
+@pytest.mark.slow  # 5 s each; test_cli.py checks the answers of a small path
 @pytest.mark.parametrize(
     ("names", "profile"), [(["annotations", "overlapping"], "hta"), (["AMD", "inferred"], "default")]
 )
@@ -157,7 +157,7 @@ def test_what_needs_the_trace_says_so(saved: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_graphs_without_a_path(tmp_path: Path) -> None:
-    """An empty one, and one that profile hta refuses: as from the trace."""
+    """An empty graph and a graph that profile hta rejects raise the same error as from the trace."""
     own_stream = [
         call("cudaLaunchKernel", 0, 2, 1),
         kernel("a", 10, 20, 1),
@@ -179,7 +179,7 @@ def test_graphs_without_a_path(tmp_path: Path) -> None:
         assert str(ours.value) == str(theirs.value)
 
 
-# The stream is busy with work of before the window until 60; that work is no gap that a scenario could remove.
+# The stream is busy until 60 with work from before the window, which is not a gap that a scenario could remove.
 HELD_UP = [
     *(call("cudaLaunchKernel", 0, 2, 1), kernel("earlier", 5, 55, 1)),
     x("user_annotation", "ProfilerStep#1", 10, 30),
@@ -190,7 +190,10 @@ HELD_UP = [
 
 @pytest.mark.slow
 def test_work_from_before_the_window_stays_what_it_is(tmp_path: Path) -> None:
-    """In what-if from the trace, from the file, and after an edit; no scenario of gaps or operators takes it away."""
+    """The time remains in what-if from the trace, from the file, and after an edit.
+
+    No scenario of gaps or operators removes it.
+    """
     con, trace_id = connect(HELD_UP)
     request = WindowRequest(trace_id, "w", annotation="ProfilerStep")
     answer = critical_path(con, load_catalog(), request, save_to=tmp_path / "a.zip")
@@ -211,7 +214,7 @@ def test_work_from_before_the_window_stays_what_it_is(tmp_path: Path) -> None:
     assert [step["name"] for step in path.answer.path] == [step["name"] for step in answer.path]
 
 
-@pytest.mark.slow  # caveats of inferred waits: tests/critical_path/test_caveats.py
+@pytest.mark.slow  # tests/critical_path/test_caveats.py tests caveats of inferred waits
 def test_what_is_inferred_is_told_by_what_if_and_after_edits(tmp_path: Path) -> None:
     con, trace_id = connect(blocked("cudaStreamSynchronize"))
     answer = critical_path(con, load_catalog(), WindowRequest(trace_id), save_to=tmp_path / "a.zip")

@@ -1,4 +1,4 @@
-"""Scenarios that name operators, modules and layers: against networkx over the same edges, and answers that add up."""
+"""Scenarios that name operators, modules and layers, compared with networkx over the same edges."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MODULES = [
     x("python_function", "nn.Module: Net_0", 5, 45, **{"Python id": 1}),
     x("python_function", "nn.Module: Linear_3", 9, 10, **{"Python id": 2, "Python parent id": 1}),
 ]
-# A capture, the same operators launched in another order, and two replays of what was captured.
+# A capture, the same operators launched in another order, and two replays of the capture.
 TRACE = [
     *MODULES,
     *captured(OPS, 0, 100),
@@ -51,7 +51,7 @@ def opened(trace: list[dict[str, Any]] | Path, profile: str = "default") -> Wind
 
 
 def owned(trace: list[dict[str, Any]]) -> dict[int, tuple[str, set[str]]]:
-    """By the position of a kernel of TRACE: its operator and modules, which are known because they were put there."""
+    """Return operator and modules of each kernel of TRACE by its position; they are known by construction."""
     owners = {}
     kernels = [i for i, event in enumerate(trace) if event["cat"] == "kernel"]
     for place, i in enumerate(kernels):
@@ -63,7 +63,7 @@ def owned(trace: list[dict[str, Any]]) -> dict[int, tuple[str, set[str]]]:
 
 @cache
 def edges(profile: str) -> list[tuple]:
-    """The table of edges of TRACE."""
+    """Return the table of edges of TRACE."""
     con, trace_id = connect(TRACE)
     request_windows(con, [WindowRequest(trace_id, profile=profile)])
     run_models(con, load_catalog(), ["critical_path_edges"])
@@ -72,7 +72,10 @@ def edges(profile: str) -> list[tuple]:
 
 
 def longest(target: str, factor: float, profile: str) -> float:
-    """The longest path, us, by networkx over the table of edges, with the time of the chosen kernels changed one by one."""
+    """Return the longest path by networkx over the table of edges, in us.
+
+    The time of the selected kernels is scaled first.
+    """
     kind, _, pattern = target.partition(":")
     chosen = {
         i
@@ -92,7 +95,7 @@ def longest(target: str, factor: float, profile: str) -> float:
 @pytest.mark.parametrize("target", ["op:aten::add", "op:aten::m*", "module:Net_0", "module:Linear_*"])
 def test_networkx_finds_the_same_length(target: str, factor: float, profile: str) -> None:
     if (target, profile) == ("module:Linear_*", "hta"):
-        with pytest.raises(NothingMatches):  # HTA's graph has the last kernel of a launch only, which is in Net_0
+        with pytest.raises(NothingMatches):  # HTA's graph contains only the last kernel of a launch, which is in Net_0
             next(what_if(_window(profile), [Scenario(((target, factor),))]))
         return
     comparison = next(what_if(_window(profile), [Scenario(((target, factor),))]))
@@ -142,7 +145,7 @@ def asked(*words: object) -> Any:
 
 @pytest.fixture(scope="module")
 def decode(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """One replay of 4 layers of 8 kernels, with and without its capture."""
+    """Return one replay of 4 layers of 8 kernels, with and without its capture."""
     spec = {"ranks": 1, "steps": 1, "shape": "inference_graph", "tokens": 1, "layers": 4}
     return {
         origin: write_capture(CaptureSpec(**spec, graph_origin=origin), tmp_path_factory.mktemp(origin)).paths[0]
@@ -150,9 +153,12 @@ def decode(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
 
 
-@pytest.mark.slow  # whose a replay is: tests/modelling/test_graph_owners.py
+@pytest.mark.slow  # tests/modelling/test_graph_owners.py checks the owners of a replay
 def test_layers_of_a_replay(decode: dict[str, Path]) -> None:
-    """Each layer alone saves its kernels, as far as they are on the path; all of them what all save."""
+    """Removing one layer saves its kernels as far as they are on the path.
+
+    Removing all layers saves more than two layers together.
+    """
     saved = []
     for target in ("layer:0", "layer:3", "layer:*"):
         done = asked(decode["none"], "--remove", target, "--json")
@@ -163,7 +169,7 @@ def test_layers_of_a_replay(decode: dict[str, Path]) -> None:
     assert saved[0] > 0 and saved[1] > 0 and saved[0] + saved[1] < saved[2]
 
 
-@pytest.mark.slow  # what is known of the trace, above, has the percent that it says
+@pytest.mark.slow  # test_what_is_known_of_the_trace checks the percentage
 def test_the_caveat_says_how_much_no_target_can_select(decode: dict[str, Path]) -> None:
     shown = asked(decode["none"], "--scale", "op:aten::*=0.5").stdout
     assert (
@@ -177,9 +183,9 @@ def test_the_caveat_says_how_much_no_target_can_select(decode: dict[str, Path]) 
     assert alone["after"]["length_us"] > json.loads(both.stdout)["after"]["length_us"]
 
 
-@pytest.mark.slow  # the command asks above
+@pytest.mark.slow  # the tests above use the command
 def test_a_notebook_asks_the_same(tmp_path: Path) -> None:
-    """Its path is saved without operators: they are read from the trace again."""
+    """The notebook's path is saved without operators, which are read from the trace again."""
     from pipelines.faces.notebook import TraceAnalysis
 
     file = tmp_path / "rank0.json"

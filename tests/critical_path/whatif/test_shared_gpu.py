@@ -1,4 +1,4 @@
-"""The caveat overlapping_streams: on both sides of its threshold, and without overlap."""
+"""The caveat overlapping_streams on both sides of its threshold, and without overlap."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from .windows import MADE, window_of
 
 
 def overlapping_products(overlap: float, stream: int = 20, device: int = 0) -> list[dict[str, Any]]:
-    """A window of 1000 us in which a product on another stream begins so long before the end of that on stream 7."""
+    """Return two matrix products on different streams in a window of 1000 us.
+
+    The second product begins `overlap` us before the end of the first one, which is on stream 7.
+    """
     first = [op("aten::mm", 0, 10), *launched(2, (20, 500), 1)]
     starts = 520 - overlap
     return [
@@ -25,7 +28,7 @@ def overlapping_products(overlap: float, stream: int = 20, device: int = 0) -> l
 
 
 SIDES = {"streams_overlap_percent": (10, 9.999)}
-"""Overlaps of a window of 1000 us that have the caveat, and that do not."""
+"""Overlaps in us in a window of 1000 us, with the caveat and without it."""
 BOUNDARIES = (SIDES,)
 _ENOUGH, _LESS = SIDES["streams_overlap_percent"]
 MADE |= {

@@ -1,4 +1,4 @@
-"""Stretches of threads against sets of points, and what other threads do for a stretch."""
+"""Intervals of threads compared with sets of points, and the work of other threads for an interval."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Time = tuple[int, int, int]
 """A thread, a start and an end."""
 
 THREADS = 5
-"""Numbers of threads from 0 on; stretches are never on the first and the last, nor on 2."""
+"""Number of threads, counted from 0. The first thread, the last thread and thread 2 have no intervals."""
 
 
 def times(threads: list[int], least: int = 0, most: int = 30) -> st.SearchStrategy[list[Time]]:
@@ -38,12 +38,12 @@ def rows_of(stretches: Stretches) -> list[Time]:
 
 
 def points(rows: list[Time]) -> set[tuple[int, int]]:
-    """The halves of whole ns in any of the times, both ends included: odd ones are inside of a ns."""
+    """Return the multiples of half a ns in any of the times, ends included; odd ones are inside of a ns."""
     return {(thread, half) for thread, start, end in rows for half in range(2 * start, 2 * end + 1)}
 
 
 def merged_slowly(rows: list[Time]) -> list[Time]:
-    """The same times, one by one: each row takes in the one before it where they touch."""
+    """Return the merged intervals, computed row by row: each row absorbs the previous one if they touch."""
     result: list[Time] = []
     for thread, start, end in sorted(rows):
         if result and result[-1][0] == thread and start <= result[-1][2]:
@@ -92,11 +92,11 @@ def test_a_time_is_held_if_all_of_it_is_inside(rows: list[Time], queries: list[T
 
 GPU = -1
 Edge = tuple[int, int, int, int]
-"""From which thread and when, to which thread and when."""
+"""Source thread and time, destination thread and time."""
 
 
 def line_of(edges: list[Edge]) -> Timeline:
-    """A timeline with an event of no length at each end of each edge; those of thread -1 are GPU work."""
+    """Return a timeline with an event of length 0 at each end of each edge; events of thread -1 are GPU work."""
     m = len(edges)
     thread = np.array([end for src, _, dst, _ in edges for end in (src, dst)], dtype=np.int64)
     at = np.array([end for _, src_at, _, dst_at in edges for end in (src_at, dst_at)], dtype=np.int64)
@@ -180,7 +180,7 @@ def test_launches_and_waits_are_no_time_of_the_host() -> None:
 
 
 def test_an_event_holds_calls_of_its_thread_after_seconds_too() -> None:
-    """Captures have thread numbers of 32 bits, which do not hold a thread's share of times that long."""
+    """Captures have 32-bit thread numbers, which overflow if a thread is combined with such long times."""
     later = 3_000_000_000
     line = line_of([(1, 0, 1, 10), (2, 0, 2, later), (GPU, 0, 1, later)])
     line = replace(line, thread=line.thread.astype(np.int32))

@@ -1,4 +1,4 @@
-"""A sample of `make truth`: predictions against programs that the simulator runs again with changed durations."""
+"""A sample of `make truth`: predictions compared with programs that the simulator runs again with changed durations."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_run_without_changes_is_the_same_run(tmp_path: Path) -> None:
 
 
 def test_changes_change_what_they_name(tmp_path: Path) -> None:
-    """Kernels by name, the host by all its time; a program of the same order."""
+    """Changes scale kernels by name and all host time together, and keep the program's order."""
     capture = write_capture(CaptureSpec(ranks=1, steps=2, shape="loop", gz=False), tmp_path / "a")
     truth = capture.ranks[0].truth
     faster = capture.again({"host": 0.5}, tmp_path / "b").ranks[0].truth

@@ -1,5 +1,7 @@
-"""What no rule can know without cuda_sync events: pairs of programs whose traces are then alike and whose truths differ. A
-prediction for one of them is wrong, so it carries a caveat.
+"""Facts that no rule can infer without cuda_sync events.
+
+The traces of two programs are then equal although their truths differ. A prediction for one of them is wrong, so it
+carries a caveat.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ FIRST, SECOND, THIRD = 7, 30, 31
 
 
 def _call_for_one_of_two_streams(m: Machine, stream: int) -> None:
-    """Two kernels end at the same time, and a call waits for the stream of one."""
+    """Run two kernels that end at the same time, and a call that waits for the stream of one kernel."""
     with m.enter("aten::linear"):
         m.launch(GEMM, FIRST, 400 * US, call_ns=5 * US)
         m.launch(POINTWISE, SECOND, 395 * US - m.grid)
@@ -35,7 +37,7 @@ def _call_for_one_of_two_streams(m: Machine, stream: int) -> None:
 
 
 def _stream_that_waits_for_one_of_two_events(m: Machine, stream: int) -> None:
-    """Work waits for an event of one of two streams; both were recorded long before the host launched it."""
+    """Run work that waits for an event of one of two streams; both events were recorded long before its launch."""
     with m.enter("aten::linear"):
         m.launch(GEMM, FIRST, 100 * US)
         first = m.record(FIRST)
@@ -72,7 +74,7 @@ def _predicted(trace: list[dict[str, Any]], change: dict[str, float]) -> Compari
 def test_alike_without_sync_events_and_not_alike_in_truth(
     program: Callable[[Machine, int], None], change: dict[str, float], other: list[str]
 ) -> None:
-    """`other`: caveats that have nothing to do with waits."""
+    """`other` contains caveats that are unrelated to waits."""
     with_sync = [_trace(program, stream, {}) for stream in (FIRST, SECOND)]
     without_sync = [[event for event in trace if event.get("cat") != "cuda_sync"] for trace in with_sync]
     assert without_sync[0] == without_sync[1] and with_sync[0] != with_sync[1]
@@ -80,7 +82,7 @@ def test_alike_without_sync_events_and_not_alike_in_truth(
     truths = [length_ns(_trace(program, stream, change)) for stream in (FIRST, SECOND)]
     assert (
         100 * abs(truths[0] - truths[1]) > 2 * WORST * window
-    )  # whichever is predicted, one is off by more than the floor
+    )  # any prediction is off by more than the limit for one of the two
     for trace, truth in zip(with_sync, truths, strict=True):
         answer = _predicted(trace, change)
         assert abs(1000 * answer.after.length_us - truth) <= WORST / 100 * window

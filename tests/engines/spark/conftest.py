@@ -1,4 +1,4 @@
-"""Spark for the tests behind the mark `spark`: one session for all of them, on this machine."""
+"""Spark for the tests with the mark `spark`: one session for all of them, on this machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipelines.lake import Lake
 from tests.conftest import SHARED
 from tests.engines.spark.everything import lake_of_everything
 
-# Small queries: what takes long is compiling them.
+# Queries are small, so compiling them takes most of the time.
 QUICK = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.memory": "2g",
@@ -26,7 +26,7 @@ QUICK = {
 
 
 def need_spark() -> None:
-    """Skip where PySpark or Java is missing."""
+    """Skip the test if PySpark or Java is missing."""
     if find_spec("pyspark") is None:
         pytest.skip("PySpark is not installed: pip install 'tracelake[spark]'")
     if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
@@ -45,6 +45,6 @@ def spark() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def everything(tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """A lake with something of every kind, all tables computed."""
+    """Return a lake with data of every kind and all tables computed."""
     need_spark()
     return lake_of_everything(tmp_path_factory.mktemp("everything"), Path(SHARED) / "traces")

@@ -1,4 +1,4 @@
-"""A small lake with something of every kind, so that few tables are empty: real traces, runs, dumps, recordings, prices."""
+"""A small lake with data of every kind, so that few tables are empty: real traces, runs, dumps, recordings, prices."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ S = 10**9
 
 
 def lake_of_everything(folder: Path, traces: Path) -> Lake:
-    """Make the lake `<folder>/lake`. `traces`: the real ones; those that are not there are left out."""
+    """Create the lake `<folder>/lake`. `traces`: the folder of the real traces; missing ones are skipped."""
     inputs = folder / "inputs"
-    for seed in range(3):  # so many make a persistent straggler
+    for seed in range(3):  # a persistent straggler needs three captures
         write_capture(CaptureSpec(ranks=3, steps=2, straggler=1, seed=seed), folder / "job" / str(seed))
     graph = CaptureSpec(ranks=1, steps=1, shape="inference_graph", tokens=2, layers=3, graph_origin="both")
     write_capture(graph, inputs / "graph")
@@ -55,14 +55,14 @@ def lake_of_everything(folder: Path, traces: Path) -> Lake:
 
 
 def _experts(folder: Path) -> None:
-    """Three ranks that send tokens to experts."""
+    """Write three ranks that send tokens to experts."""
     folder.mkdir(parents=True)
     for rank in range(3):
         (folder / f"rank{rank}.json").write_text(json.dumps(rank_trace(rank)))
 
 
 def _dumped(folder: Path) -> None:
-    """A rank's trace and its Flight Recorder dump, whose calls are the same."""
+    """Write a rank's trace and its Flight Recorder dump, which have the same calls."""
     folder.mkdir(parents=True)
     listed = calls(6)
     events = [comm(at, in_trace, size) for at, _, in_trace, size in listed]
@@ -77,7 +77,7 @@ def _dumped(folder: Path) -> None:
 
 
 def _compiled(folder: Path) -> None:
-    """A trace with the names of kernels that a log of torch.compile has, and one that it lacks."""
+    """Write a trace with the names of kernels in a log of torch.compile, and one name that the log does not contain."""
     names = ("cpp_fused__softmax_1", "cpp_fused_sum_2", "cpp_fused_other_3")
     events = [x("cpu_op", f"graph_0_{name}", 10 * at, 3, pid=4248) for at, name in enumerate(names)]
     written(folder / "torch_trace" / "a.log", GENUINE.read_text().splitlines())
@@ -85,7 +85,7 @@ def _compiled(folder: Path) -> None:
 
 
 def _recorded(folder: Path) -> None:
-    """Counters of a process, a second apart."""
+    """Write counters of a process, a second apart."""
     recording = Recording(folder, "counters", "run1", 42, 3)
     for at in range(5):
         row = {"source": "proc", "pid": 42, "t_unix_ns": (100 + at) * S, "t_mono_ns": at * S, "start_ticks": at // 3}

@@ -1,4 +1,7 @@
-"""A query on two executors, one of which is killed while it works: `python -m tests.engines.spark.killed LAKE` prints both answers."""
+"""A query on two executors, one of which is killed during the query.
+
+`python -m tests.engines.spark.killed LAKE` prints the answers with and without the kill.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ def executors() -> list[int]:
 
 
 def _command(process: psutil.Process) -> str:
-    """Its command line; empty where it has ended since the list was made, or waits for its parent to notice."""
+    """Return the process's command line. It is empty if the process has ended since it was listed, or is a zombie."""
     try:
         return " ".join(process.cmdline())
     except psutil.Error:

@@ -1,4 +1,4 @@
-"""Every SQL model that Spark runs, by itself on Spark, over what DuckDB computed of its inputs, compared with DuckDB row by row."""
+"""Comparison of every SQL model that Spark runs with DuckDB, row by row. Spark reads inputs that DuckDB computed."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from pipelines.models.rule_tables import create_rules
 from pipelines.models.run import run_models
 
 Run = Callable[[str], pa.Table]
-SCOPES = ("capture", "lake")  # tables of one trace stay with DuckDB, and may use all of its SQL
+SCOPES = ("capture", "lake")  # DuckDB computes the tables of one trace, which may use all of its SQL
 COMPARED = "CREATE TABLE compared (part BIGINT, by_what VARCHAR, side VARCHAR, trace_id VARCHAR, step BIGINT)"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a model fared. `how`: same (bit for bit), near (floats to 9 digits), differs, or error."""
+    """The result of a model's comparison. `how`: same (bit for bit), near (floats to 9 digits), differs, or error."""
 
     name: str
     how: str
@@ -46,13 +46,16 @@ class Outcome:
 
 
 def compared_models(catalog: Catalog) -> list[Model]:
-    """The models that are a SELECT and that Spark runs: tables of captures, and views."""
+    """Return the models that are a SELECT and that Spark runs: tables of captures, and views."""
     models = (m for m in catalog.models.values() if m.kind in ("sql", "view") and m.scope in SCOPES)
     return [model for model in models if _is_compared(model)]
 
 
 def text_of(model: Model) -> str:
-    """The text of a model; functions that find the first rule that fits (rule_functions.py) as the CASE that they are."""
+    """Return the SQL of a model.
+
+    Calls of functions that return the first matching rule (rule_functions.py) are replaced by their CASE.
+    """
     tables = [table for table in FUNCTIONS if f"first_{table}(" in model.sql]
     if not tables:
         return model.sql
@@ -67,7 +70,7 @@ def text_of(model: Model) -> str:
 
 
 def _case(con: duckdb.DuckDBPyConnection, table: str, expressions: list[Any]) -> Any:
-    """The body of a function, with these expressions in the place of its arguments."""
+    """Return the body of a function, with these expressions in place of its arguments."""
     arguments = FUNCTIONS[table]
     columns = {name for name, *_ in con.execute(f"DESCRIBE {table}").fetchall()}
     order = "rule_order" if "rule_order" in columns else "rowid"
@@ -77,12 +80,18 @@ def _case(con: duckdb.DuckDBPyConnection, table: str, expressions: list[Any]) ->
 
 
 def _is_compared(model: Model) -> bool:
-    """Tables of the layer `ingest` are made of what DuckDB made of a file; its views are questions like others."""
+    """Return whether a model is compared.
+
+    DuckDB fills tables of the layer `ingest` from files, but its views are like others.
+    """
     return model.layer != "ingest" or model.kind == "view"
 
 
 def reference(lake: Lake, folder: Path) -> dict[str, int]:
-    """Compute all tables of a lake in DuckDB, private ones too; each becomes `<folder>/<table>.parquet`. Rows of each."""
+    """Compute all tables of a lake in DuckDB, private ones too, and write each to `<folder>/t<table>.parquet`.
+
+    Return the number of rows of each table.
+    """
     catalog = load_catalog()
     folder.mkdir(parents=True)
     con = duckdb.connect(str(folder / "reference.duckdb"))
@@ -105,7 +114,7 @@ def reference(lake: Lake, folder: Path) -> dict[str, int]:
         for by in (*BY, "host"):
             con.execute("INSERT INTO compared VALUES (0, ?, ?, ?, NULL)", [by, side, trace])
     create_rules(con, catalog.models[PRICE_TABLE])
-    add_prices(con, lake.root)  # before the views over it
+    add_prices(con, lake.root)  # before the views that read them
     wanted = [name for name, model in catalog.models.items() if model.kind != "lake" and _is_compared(model)]
     run_models(con, catalog, wanted, frozenset([*ingested, PRICE_TABLE]))
     return {name: _written(con, name, folder) for name in _tables(con)}
@@ -120,13 +129,16 @@ def _written(con: duckdb.DuckDBPyConnection, name: str, folder: Path) -> int:
     wide = [column for column, kind, *_ in con.execute(f"DESCRIBE {name}").fetchall() if kind == "HUGEINT"]
     cast = ", ".join(f'CAST("{column}" AS DECIMAL(38, 0)) AS "{column}"' for column in wide)
     rows = f"SELECT *{f' REPLACE ({cast})' if wide else ''} FROM {name}"
-    # Not the bare name: Spark takes a file whose name begins with _ for hidden.
+    # Not the bare name, because Spark treats a file whose name begins with _ as hidden.
     con.execute(f"COPY ({rows}) TO '{folder}/t{name}.parquet' (FORMAT parquet)")
     return con.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0]
 
 
 def on_spark(backend: Any, folder: Path, dialect: str | None = "duckdb") -> Run:
-    """Make views of the reference tables; returns what runs a text. `dialect`: None to run it unchanged."""
+    """Create views of the reference tables, and return a function that runs a query.
+
+    `dialect`: None to run it unchanged.
+    """
     session = backend._session
     for file in folder.glob("t*.parquet"):
         with duckdb.connect() as con:
@@ -137,7 +149,7 @@ def on_spark(backend: Any, folder: Path, dialect: str | None = "duckdb") -> Run:
 
 
 def on_datafusion(backend: Any, folder: Path, dialect: str | None = "duckdb") -> Run:
-    """As `on_spark`, for Ibis over DataFusion."""
+    """Do the same as `on_spark`, for Ibis over DataFusion."""
     for file in folder.glob("t*.parquet"):
         if file.stem[1:] in backend.list_tables():
             backend.con.deregister_table(file.stem[1:])
@@ -146,12 +158,12 @@ def on_datafusion(backend: Any, folder: Path, dialect: str | None = "duckdb") ->
 
 
 def compare(run: Run, folder: Path, models: Iterable[Model], texts: Mapping[str, str]) -> Iterator[Outcome]:
-    """Run each model's text with the inputs in `folder` and compare with the table there."""
+    """Run each model's query with the inputs in `folder`, and compare the rows with the table there."""
     for model in models:
         began = time.perf_counter()
         try:
             rows = run(texts[model.name])
-        except Exception as error:  # engines raise what they like; it is the outcome
+        except Exception as error:  # engines raise any exception, and it is the outcome
             why = re.sub(r"\s+", " ", str(error).split("JVM stacktrace")[0])
             yield Outcome(model.name, "error", why[:600])
             continue
@@ -161,7 +173,10 @@ def compare(run: Run, folder: Path, models: Iterable[Model], texts: Mapping[str,
 
 
 def difference(expected: Path, actual: Any) -> tuple[str, str]:
-    """EXCEPT ALL both ways: first to the last bit, then floats to 9 digits."""
+    """Compare with EXCEPT ALL in both directions, first to the last bit, then floats to 9 digits.
+
+    Return an Outcome's `how` and `why`.
+    """
     with duckdb.connect() as con:
         con.execute("SET TimeZone = 'UTC'")
         con.register("spark", actual)

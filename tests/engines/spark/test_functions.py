@@ -19,7 +19,7 @@ ROWS = """
         (5, 9007199254740993, 1e10, '{"x y": "v", "n": 12}', '2024-03-02 00:00:00', NULL), (6, 5, 2.5, 'é_%', NULL, false)
     ) AS v (k, a, f, s, t, b)
 """
-# Every name in ALIKE is in one of them.
+# Every name in ALIKE is in one of these tuples.
 ROW_BY_ROW = (
     *("a + 1", "a - 1", "a * 2", "f / 2", "a / 4", "a // 2", "a % 3", "a % 0", "a // 0", "-7 // 2", "s || 'x'"),
     *("s LIKE 'x%'", "s NOT LIKE '%_%'", "s ILIKE 'X%'", "s NOT ILIKE 'X%'", r"s LIKE '%\_%'"),
@@ -88,7 +88,7 @@ def con() -> Any:
 
 
 def queries() -> list[str]:
-    """One for many calls: each takes a second on Spark."""
+    """Return few queries with many calls each, because a query takes a second on Spark."""
     listed = ", ".join(f"{called} AS c{at}" for at, called in enumerate(ROW_BY_ROW))
     beside = ", ".join(f"{called} AS c{at}" for at, called in enumerate(BESIDE))
     of_all = ", ".join(f"{called} AS c{at}" for at, called in enumerate(OF_ALL))

@@ -1,4 +1,7 @@
-"""The page's Ibis expression has one answer on DuckDB and Spark; tests/runs/store/test_faces.py asks a DuckLake."""
+"""The Ibis expression of the page, which has the same answer on DuckDB and Spark.
+
+tests/runs/store/test_faces.py tests a DuckLake.
+"""
 
 from __future__ import annotations
 

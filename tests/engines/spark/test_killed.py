@@ -1,4 +1,4 @@
-"""An executor that is killed in the middle of a query leaves the answer as it is."""
+"""A Spark query during which an executor is killed. The answer stays the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of captures and views give on Spark what they give in DuckDB."""
+"""Tables of captures and views, whose rows are the same on Spark and in DuckDB."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipelines.lake import Lake
 from pipelines.models.catalog import load_catalog
 from tests.engines.spark.models import compare, compared_models, difference, on_spark, reference, text_of
 
-# Tables without a row in this lake: their comparison only shows that Spark runs the text.
+# Tables without rows in this lake. Their comparison only shows that Spark runs the query.
 EMPTY = {
     "counter_values",
     "execution_trace_matches",

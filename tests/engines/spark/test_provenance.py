@@ -1,4 +1,4 @@
-"""The views over provenance of torch.compile give on Spark what they give in DuckDB, with rows of all kinds."""
+"""Views over the provenance of torch.compile, whose rows of all kinds are the same on Spark and in DuckDB."""
 
 from __future__ import annotations
 

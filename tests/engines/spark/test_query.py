@@ -1,4 +1,4 @@
-"""`tracelake sql --engine spark`: DuckDB's answer, from committed batches only, and nothing but tables."""
+"""`tracelake sql --engine spark`, which returns DuckDB's answer from committed batches, and reads only tables."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ COMPUTED = ("rank_steps", "straggler_ranks", "gpu_time_by_cause", "capture_metri
 
 
 def both(spark: Any, lake: Lake, query: str, computed: tuple[str, ...] = ()) -> tuple[Any, Any]:
-    """(columns, types, rows) of DuckDB and of Spark."""
+    """Return (columns, types, rows) of DuckDB and of Spark."""
     answers = []
     with LockedLake(lake) as locked:
         for asked in (locked.asked(query), answer_on_spark(Tables(spark, locked.con, lake, computed), locked, query)):
@@ -69,7 +69,7 @@ def test_tables_of_captures_are_computed_as_they_are_stored(spark: Any, everythi
 
 
 def test_only_committed_batches_are_read(spark: Any, everything: Lake, tmp_path: Path) -> None:
-    """A file without its mark, and one of a batch that retention hid, are in the folders and in no answer."""
+    """A file without its commit marker and a file of a hidden batch are in the folders, but in no answer."""
     lake = Lake(tmp_path / "lake")
     shutil.copytree(everything.root, lake.root)
     first, *_, last = sorted(lake.batches(), key=lambda batch: batch.batch_id)
@@ -127,7 +127,7 @@ def test_sizes_and_what_is_read() -> None:
 
 
 def test_the_command_prints_the_same(everything: Lake) -> None:
-    """In processes of their own, as a user starts them; Spark's log is not among the answer."""
+    """Each command runs in its own process, as a user starts it. Spark's log is not part of the answer."""
     outputs = []
     for engine in ("duckdb", "spark"):
         words = ["sql", QUERIES[0], "--lake", str(everything.root), "--engine", engine, "--master", "local[1]"]

@@ -1,4 +1,4 @@
-"""Each rule on the text of a query; neither Spark nor a lake is needed."""
+"""Rules that rewrite a query for Spark, each tested on a query's text. Neither Spark nor a lake is needed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.questions import load_questions
 from tests.engines.spark.models import compared_models, text_of
 
-# By rule: a query, and what Spark gets.
+# For each rule a query, and the query that Spark receives.
 CARRIED = {
     "a window that inherits": (
         "SELECT sum(a) OVER (w ROWS UNBOUNDED PRECEDING), lag(a) OVER w FROM t WINDOW w AS (PARTITION BY b ORDER BY c)",
@@ -74,7 +74,7 @@ CARRIED = {
 
 
 def on_spark(query: str, doubles: tuple[str, ...] = ()) -> str:
-    """What Ibis sends to Spark."""
+    """Return the SQL that Ibis sends to Spark."""
     return sqlglot.transpile(carried_over(query, doubles), read="duckdb", write="spark")[0]
 
 
@@ -86,7 +86,7 @@ def test_what_sqlglot_leaves_is_carried_over(rule: str) -> None:
 
 
 def test_an_order_outside_is_the_same_order() -> None:
-    """Also by a column of the table that has the name of another one of the answer, and in a subquery."""
+    """This also holds in a subquery, and for a column with the name of another column of the answer."""
     query = (
         "SELECT t.a + 1 AS a, sum(b) AS s, rank() OVER (ORDER BY sum(b)) AS r FROM t GROUP BY t.a "
         "ORDER BY max(b) % 3, s % 2, t.a DESC, a LIMIT 7 OFFSET 1"
@@ -100,7 +100,10 @@ def test_an_order_outside_is_the_same_order() -> None:
 
 
 def test_a_text_ends_where_it_ends_in_duckdb() -> None:
-    """In DuckDB a backslash is a letter; in Spark it would escape the quote, and the text would go on as SQL."""
+    """In DuckDB a backslash is an ordinary character.
+
+    In Spark it would escape the quote, and the string would continue into the SQL.
+    """
     assert on_spark(r"SELECT '\' AS a, ' UNION SELECT 1 --' AS b") == r"SELECT '\\' AS a, ' UNION SELECT 1 --' AS b"
 
 
@@ -108,7 +111,7 @@ UNLIKE = {
     "log(a)": "log()",
     "quantile_cont(a, 0.5)": "quantile_cont()",
     "hash(a)": "hash()",
-    "arg_max(s, a)": "arg_max()",  # of NULLs
+    "arg_max(s, a)": "arg_max()",  # NULLs are treated differently
     "count_if(a > 1)": "count_if()",
     "reflect('java.lang.System', 'exit', 0)": "reflect()",
     "regexp_replace(s, 'x', 'y')": "regexp_replace() without 'g'",
@@ -147,14 +150,14 @@ def test_samples_and_other_statements_are_refused() -> None:
 
 
 def test_models_and_questions_call_what_both_engines_compute_alike() -> None:
-    """A new model with another function fails here, also where there is no Spark: add it to ALIKE and its test."""
+    """A new model with another function fails here, even without Spark. Add the function to ALIKE and its test."""
     texts = {model.name: text_of(model) for model in compared_models(load_catalog())}
     texts |= {f"ask {name}": question.asked(20) for name, question in load_questions().items()}
     with duckdb.connect() as con:
         assert {name: reason for name, text in texts.items() if (reason := unlike(con, text))} == {}
 
 
-@pytest.mark.slow  # what each rule does is above
+@pytest.mark.slow  # each rule is tested above
 def test_the_rules_leave_nothing_to_do_twice() -> None:
     models = compared_models(load_catalog())
     assert len(models) > 50

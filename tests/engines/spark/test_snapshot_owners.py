@@ -1,4 +1,7 @@
-"""The views that join memory snapshots with traces give on Spark what they give in DuckDB, on a pair with rows of all kinds."""
+"""Views that join memory snapshots with traces.
+
+Their rows are the same on Spark and in DuckDB, on a pair with rows of all kinds.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ def test_owners_are_the_same_on_spark(spark: Any, tmp_path: Path) -> None:
     seen = [_memory(addresses[3], 1024, 303_250, 2)]
     seen += [
         _memory(addresses[n], 1024, 100_000 * n + at, 2) for n in (1, 2) for at in (2_000, 4_000)
-    ]  # the clock decides
+    ]  # two candidates each, so the clock decides
     con = _joined(tmp_path, allocator, [*WINDOW, *map(_event, calls), *seen])
     rows = con.execute("SELECT source, count(*) FROM snapshot_owners GROUP BY source ORDER BY source").fetchall()
     assert rows == [("clock", 2), ("memory_event", 1), (None, 2)]

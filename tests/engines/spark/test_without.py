@@ -1,4 +1,4 @@
-"""What is said where Spark cannot start; neither PySpark nor Java is needed."""
+"""Error messages if Spark cannot start. Neither PySpark nor Java is needed."""
 
 from __future__ import annotations
 

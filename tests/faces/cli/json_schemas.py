@@ -1,8 +1,9 @@
-"""Infers the JSON schemas in docs/json from what commands print: `python -m tests.faces.cli.json_schemas` writes them.
+"""Inference of the JSON schemas in docs/json, which `python -m tests.faces.cli.json_schemas` writes.
 
-The commands run on the files of the README's test, and on a few more (`make_more`) whose answers have what those lack. Any
-number, text or boolean may be null, because null means not measured. A value that is null in all answers may be anything.
-The version of a schema grows when a key disappears or changes its type, but not when a key is added.
+The commands run on the files of the README's test, and on a few more (`make_more`) whose answers have keys that the
+answers of those files do not have. Any number, text or boolean may be null, because null means not measured. A value
+that is null in all answers may have any type. The version of a schema grows when a key disappears or changes its type,
+but not when a key is added.
 """
 
 from __future__ import annotations
@@ -79,17 +80,27 @@ COMMANDS: dict[str, list[str]] = {
     "retention": ["retention --keep-days 900 --dry-run --lake lake"],
     "forget": ["forget TRACE --lake lake"],
 }
-"""Command lines by schema, in this order, in a folder with the files of the README's test. TRACE: the id of a trace in the lake."""
+"""Command lines for each schema.
+
+They run in this order, in a folder with the files of the README's test. TRACE is replaced by the id of a trace in the
+lake.
+"""
 _TYPES = {str: "string", bool: "boolean", int: "number", float: "number"}
 MAPS = {
     *("baseline", "edges_by_type", "frames", "ideal_seconds", "kind_percent", "kind_us", "last_calls", "matched_by"),
     *("owner_us", "passed_over", "summary"),
 }
-"""Keys, or schemas, of objects that map names from the data to values. An object with only numbers as keys does so, too."""
+"""Keys, or schemas, of objects that map names from the data to values.
+
+An object whose keys are all numbers is treated the same.
+"""
 
 
 def schema_of(values: list[Any], key: str = "") -> dict[str, Any]:
-    """Return the schema of all these values, which have this key. Objects beside lists are the same as in the lists."""
+    """Return the schema of all these values, which have this key.
+
+    If some values are objects and others lists, the objects have the schema of the lists' entries.
+    """
     scalars = sorted({_TYPES[type(value)] for value in values if type(value) in _TYPES})
     schemas: list[dict[str, Any]] = [{"type": [*scalars, "null"]}] if scalars else []
     objects = [value for value in values if isinstance(value, dict)]
@@ -122,7 +133,10 @@ def _of_objects(objects: list[dict[str, Any]], name: str) -> dict[str, Any]:
 
 
 def make_more(folder: Path) -> None:
-    """Write files whose answers have what those of the README's files lack: a path, segments, a finding, all of JSON."""
+    """Write files whose answers have parts that the README's files do not produce.
+
+    These are a trace without a path, replays of a graph, a snapshot without segments, and healthy ranks.
+    """
     (folder / "bad.json").write_text('{"traceEvents": [}')
     frame = {"ph": "X", "cat": "python_function", "name": "main", "pid": 1, "tid": 1, "ts": 1, "dur": 9}
     (folder / "pathless.json").write_text(json.dumps({"traceEvents": [frame]}))
@@ -142,7 +156,7 @@ def make_more(folder: Path) -> None:
 
 
 def answers(folder: Path) -> dict[str, list[Any]]:
-    """Return what the commands print, by schema."""
+    """Return the output of the commands, by schema."""
     make_world(folder)
     make_more(folder)
     printed: dict[str, list[Any]] = {}
@@ -161,7 +175,7 @@ def answers(folder: Path) -> dict[str, list[Any]]:
 
 
 def schemas(printed: dict[str, list[Any]]) -> dict[str, dict[str, Any]]:
-    """Return the schema of each command's answers, without version."""
+    """Return the schema of each command's answers, without a version."""
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     return {
         name: {**head, "title": f"tracelake {COMMANDS[name][0].split()[0]} --json", **schema_of(values, name)}
@@ -170,11 +184,11 @@ def schemas(printed: dict[str, list[Any]]) -> dict[str, dict[str, Any]]:
 
 
 def breaks(old: Any, new: Any) -> bool:
-    """Return whether a document that fits the new schema may lack something that the old one promises."""
+    """Return whether a document that fits the new schema may miss a key or a type that the old one promises."""
     if not isinstance(old, dict) or not isinstance(new, dict):
         return old != new
     if not old or not new:
-        return False  # the type of a value that is null in all answers is not known
+        return False  # the type of a value that is null in all answers is unknown
     one_of = [schema.get("anyOf", []) for schema in (old, new)]
     if len(one_of[0]) != len(one_of[1]):
         return True
@@ -192,7 +206,7 @@ def _types(schema: dict[str, Any]) -> set[str]:
 
 
 def write(folder: Path) -> None:
-    """Write the schemas into docs/json. The version grows where an old document's promises are broken."""
+    """Write the schemas into docs/json. The version grows if the new schema breaks a promise of the old one."""
     DOCS.mkdir(exist_ok=True)
     for name, schema in schemas(answers(folder)).items():
         path = DOCS / f"{name}.json"

@@ -1,4 +1,4 @@
-"""Sides of `tracelake compare` that are read and modelled once in a module, however many of its tests compare them."""
+"""Sides of `tracelake compare`, each read and modelled once per module, however many of its tests compare it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pipelines.fleet.trends.comparison import Trace
 
 
 class SidesOnce:
-    """What `open_side` does; of a side that it opened before, the tables that it copied then.
+    """A stand-in for `open_side`, which copies the tables of a side that it has opened before.
 
-    For files that do not change. What a side lacks is noted where it is opened first.
+    The files must not change. Notes about a side's gaps are made only when it is first opened.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,7 @@
-"""The commands as a person calls them, on a lake made in the test; a few as whole processes, which cost a second each."""
+"""The commands as a user calls them, on a lake that the test creates.
+
+A few run as separate processes, which cost a second each.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,10 @@ from pipelines.synthetic import CaptureSpec, write_capture
 
 
 def tracelake(*words: object) -> subprocess.CompletedProcess[str]:
-    """The command in this process, as a process of its own would end."""
+    """Run the command in this process, and return its result as that of a separate process."""
     done = CliRunner().invoke(app, [*map(str, words)])
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-    print(done.stderr, file=sys.stderr)  # why, where a test expects an answer and gets none
+    print(done.stderr, file=sys.stderr)  # the reason, if a test expects an answer and gets an error
     return subprocess.CompletedProcess(words, done.exit_code, done.stdout, done.stderr)
 
 
@@ -30,7 +33,7 @@ def process(*words: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_from_files_to_answers(tmp_path: Path) -> None:
-    """Ingest, ask, break down, find the path and draw it; errors leave with 1 and name the way out."""
+    """The test ingests, asks, breaks down, computes the path and draws it. Errors exit with 1 and name a remedy."""
     capture = write_capture(CaptureSpec(ranks=2, steps=2, straggler=1, seed=5), tmp_path / "in")
     (tmp_path / "in" / "notes.txt").write_text("not a trace")
     lake = tmp_path / "lake"
@@ -61,7 +64,7 @@ def test_from_files_to_answers(tmp_path: Path) -> None:
     assert Path(overlay).name.startswith("overlaid_critical_path_")
     with (gzip.open if overlay.endswith(".gz") else open)(overlay) as drawn:
         kept = [event.get("args", {}) for event in json.load(drawn)["traceEvents"]]
-    assert any("External id" in args for args in kept)  # the arguments of the events that are drawn again
+    assert any("External id" in args for args in kept)  # the redrawn events have their arguments
 
     assert json.loads(tracelake("tables", "kernels", "--json").stdout)[0]["column"] == "trace_id"
     for wrong in (("critical-path", "ffff", "--lake", lake), ("sql", "SELECT x", "--lake", lake), ("tables", "nope")):

@@ -1,4 +1,4 @@
-"""`tracelake compare`: its JSON, its text in 80 columns, its exit codes, its page, and what it takes as a side."""
+"""`tracelake compare`: its JSON, its text in 80 columns, its exit codes, its page, and the sides that it accepts."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def test_a_side_may_be_the_file_name_of_a_trace_in_the_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of the commands of one trace; ids, also those of captures, are looked up as they are."""
+    """The commands of one trace accept file names, too. Ids, also those of captures, are looked up unchanged."""
     named = []
     monkeypatch.setattr(compared_sides, "_of_lake", lambda _, beginning, *__: named.append(beginning))
     monkeypatch.chdir(tmp_path)
@@ -83,7 +83,7 @@ def test_json(pair: list[Path]) -> None:
     assert answer["by"] == "operator" and answer["verdict"].startswith("The step takes 100.0 us instead of 124.0 us")
     control, test = answer["windows"]
     assert (control["given"], control["steps"], test["steps"]) == (str(pair[0]), [7], [3])
-    # Its work runs until 24 us after its annotation.
+    # The GPU work of the step runs until 24 us after its annotation.
     lengths = [control[key] for key in ("duration_ns", "median_ns", "worst_ns", "host_ns")]
     assert lengths == [124_000, 124_000, 124_000, 100_000]
     assert (control["gpu_ns"], control["idle_ns"], control["earlier_ns"]) == (34_000, 90_000, 0)
@@ -149,8 +149,9 @@ def test_what_is_refused(pair: list[Path], words: list[str], message: str) -> No
 
 @pytest.mark.parametrize(
     ("allowed", "code", "message"),
-    # GPU time of the steps 7 and 3 grows by 33.8 % (gemm 30 and add 4 us before, gemm 33.5 and 10 us and a copy of 2 us
-    # after), but the step is shorter: that is fine. tests/fleet/test_compare_pairs.py has steps that are longer.
+    # GPU time of the steps 7 and 3 grows by 33.8 % (gemm 30 and add 4 us before; gemm 33.5 and 10 us and a copy of 2 us
+    # after), but the step is shorter, so both limits are fine. tests/fleet/test_compare_pairs.py has steps that are
+    # longer.
     first_of([("33.83%", 0, "fine"), ("0", 0, "fine")], 1),
 )
 def test_more_time_than_allowed_is_an_exit_code(pair: list[Path], allowed: str, code: int, message: str) -> None:
@@ -161,7 +162,7 @@ def test_more_time_than_allowed_is_an_exit_code(pair: list[Path], allowed: str, 
 
 
 def warming_up() -> list[dict]:
-    """A first step of 2 ms, 0.9 of them GPU time, and three as usual."""
+    """Return a first step of 2 ms, of which 0.9 ms are GPU time, and three steps of the usual length."""
     events = run_of(900, 50, 50, 50)
     events[0]["dur"] = 2000
     for event in events[1:]:
@@ -171,7 +172,7 @@ def warming_up() -> list[dict]:
 
 @pytest.fixture(scope="module")
 def captures(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path], list[str]]:
-    """A lake with three captures of two ranks, their folders, and their ids."""
+    """Return a lake with three captures of two ranks, their folders, and their ids."""
     root = tmp_path_factory.mktemp("captures")
     fine, slow, late = run_of(50, 50, 50, 50), run_of(50, 50, 50, 60), warming_up()
     folders, ids = [], []
@@ -184,7 +185,7 @@ def captures(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]
     return root / "lake", folders, [known[trace_id] for trace_id in ids]
 
 
-@pytest.mark.slow  # a step that broke it is in the test of limits
+@pytest.mark.slow  # the test of limits has a step that exceeds them
 def test_the_step_and_the_rank_that_broke_it(captures: tuple[Path, list[Path], list[str]]) -> None:
     lake, _, (a, b, c) = captures
     said = run(a, b, "--lake", lake, "--fail-on", "5%", code=3).stderr
@@ -195,7 +196,7 @@ def test_the_step_and_the_rank_that_broke_it(captures: tuple[Path, list[Path], l
     assert "step 0" in run(a, c, "--lake", lake, "--fail-on", "5%", "--step", "0", code=3).stderr
 
 
-@pytest.mark.slow  # 3 s: pairs are in fleet/test_compare_rows.py
+@pytest.mark.slow  # 3 s; pairs are in fleet/test_compare_rows.py
 def test_rank_by_rank(captures: tuple[Path, list[Path], list[str]]) -> None:
     lake, _, (a, b, _) = captures
     answer = asked(a, b, "--lake", lake)
@@ -262,7 +263,7 @@ def test_the_page(pair: list[Path], tmp_path: Path) -> None:
     assert page.sections == ["verdict", "causes", "work", "host"]
     causes = html[html.index('<section id="causes"') : html.index('<section id="work"')]
     rows, cause_colours = asked(*pair, "--by", "cause")["rows"], set()
-    for side in causes.split('<span class="label">')[1:]:  # all of both steps, in the colours of the report
+    for side in causes.split('<span class="label">')[1:]:  # all time of both steps, in the colours of the report
         name = "control_ns" if side.startswith("control") else "test_ns"
         parts = re.findall(r'<span class="(\w+)" style="[^"]*" title="([^"]*)"[^>]*data-value="([0-9.]+)"', side)
         assert sum(float(value) for *_, value in parts) == sum(row[name] for row in rows) >= 100_000
@@ -305,7 +306,7 @@ def test_names_are_text_on_the_page(tmp_path: Path) -> None:
 
 
 def bars(svg: str | None) -> list[tuple[float, float, str]]:
-    """Left end, width and color of the bars, from the top."""
+    """Return the left end, width and color of the bars, from the top."""
     rects = ET.fromstring(svg or "").iterfind(".//{*}rect")
     return [
         (float(rect.get("x", 0)), float(rect.get("width", 0)), rect.get("fill", ""))
@@ -328,13 +329,13 @@ def test_a_waterfall_goes_from_control_to_test() -> None:
         waterfall("t", (100, "100"), (80, "80"), steps[:1])
 
 
-@pytest.mark.slow  # 2 s: causes of both sides are on the page, above
+@pytest.mark.slow  # 2 s; the test of the page has causes of both sides
 def test_by_cause_the_rows_are_all_time_of_the_steps_and_the_planted_one_is_first(tmp_path: Path) -> None:
     spec = CaptureSpec(ranks=1, steps=3, shape="planted", sync_each_step=False)
     sides = [write_capture(replace(spec, plant=p), tmp_path / p).paths[0] for p in ("none", "loader")]
     answer = asked(*sides, "--by", "cause")
     assert answer["by"] == "cause" and answer["rows"][0]["name"] == "data_loading"
-    assert {row["device"] for row in answer["rows"]} == {None}  # of both the GPU and the host
+    assert {row["device"] for row in answer["rows"]} == {None}  # the rows are of both the GPU and the host
     assert "host +6.00 ms (data loading +6.00 ms: enumerate(DataLoader" in answer["verdict"]
     assert answer["rows"][0]["control_ns"] == 0
     assert answer["rows"][0]["test_ns"] == pytest.approx(3 * 6_000_000, rel=0.001)
@@ -342,5 +343,5 @@ def test_by_cause_the_rows_are_all_time_of_the_steps_and_the_planted_one_is_firs
         # A step ends with the GPU work that it launched, within some us of its annotation.
         assert sum(row[f"{side}_ns"] for row in answer["rows"]) == pytest.approx(window["duration_ns"] * 3, rel=0.05)
         assert window["gpu_ns"] < sum(row[f"{side}_ns"] for row in answer["rows"])
-    # What `--fail-on` judges as GPU time is that, whatever the rows are.
+    # `--fail-on` judges GPU time, whatever the rows are.
     assert answer["steps"] == asked(*sides, "--by", "category")["steps"]

@@ -1,4 +1,7 @@
-"""A file that ends early: every face says beside its numbers that they are of a part, and ingest says why it is partial."""
+"""Truncated files.
+
+Every interface prints the caveat that its numbers cover only a part, and `ingest` gives it as the reason for partial.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ OF_A_TRACE = {
     "report": ["--out", "OUT/report.html"],
     "compare": ["WHOLE", "--out", "OUT/compared.html"],
 }
-"""The commands that take a trace's file, with what else they need; each prints JSON, too."""
+"""The commands that accept a trace's file, with their other arguments. Each prints JSON, too."""
 OTHERS = {
     *("ingest", "sql", "ask", "tables", "materialize", "fleet", "metrics", "regressions", "compact", "retention"),
     *(
@@ -55,7 +58,7 @@ OTHERS = {
         "skill",
     ),
 }
-"""Those of a lake, and of other files."""
+"""The commands that accept a lake or other files."""
 
 
 def run(*words: object, code: int = 0) -> Result:
@@ -65,14 +68,14 @@ def run(*words: object, code: int = 0) -> Result:
 
 
 def cut(data: bytes, to: Path) -> Path:
-    """The first 95 % of a trace."""
+    """Write the first 95 % of a trace to `to`."""
     to.write_bytes(data[: len(data) * 95 // 100])
     return to
 
 
 @pytest.fixture(scope="module")
 def files(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A trace, and its first 95 %."""
+    """Return a trace, and its first 95 %."""
     folder = tmp_path_factory.mktemp("early")
     data = (shared / "traces" / "critical_path" / "simple_add.json.gz").read_bytes()
     (folder / "whole.json.gz").write_bytes(data)
@@ -85,13 +88,14 @@ def test_every_command_is_known_here() -> None:
 
 @pytest.mark.parametrize("command", first_of(["breakdown", "why", "graphs", "capture-path", "compare"], 1))
 def test_each_command_says_so_beside_its_numbers(files: tuple[Path, Path], tmp_path: Path, command: str) -> None:
-    """Those that test_limiting_findings.py asks by an id, not of a file; it has all others."""
+    """test_limiting_findings.py tests other commands, and asks `why`, `breakdown` and `graphs` by id."""
     whole, part = files
     more = [word.replace("OUT", str(tmp_path)).replace("WHOLE", str(whole)) for word in OF_A_TRACE[command]]
-    if command == "capture-path":  # one rank has no path through its ranks: there is no number
+    if command == "capture-path":  # one rank has no path through its ranks, so there is no number
         assert SAID in run(command, part, code=1).stderr
         return
-    n_files = 2 if command == "breakdown" else "--out" not in more  # what draws is dear: once, below
+    # drawing is expensive, so commands that draw only run once, below
+    n_files = 2 if command == "breakdown" else "--out" not in more
     for file, n in ((part, 1), (whole, 0))[:n_files]:
         done = run(command, file, *more)
         assert (done.stdout.count(SAID), done.stderr.count("ends early")) == (n, 0), done.output
@@ -109,7 +113,10 @@ def test_each_command_says_so_beside_its_numbers(files: tuple[Path, Path], tmp_p
 def test_answers_about_a_trace_of_a_lake_say_so_and_print_commands_for_it(
     files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of `ask`, of the tools for agents, and of a page; the file may be gone, and the lake's path has a blank."""
+    """This applies to `ask`, the tools for agents, and a page.
+
+    The file may no longer exist, and the lake's path has a blank.
+    """
     monkeypatch.chdir(tmp_path)
     (row,) = json.loads(run("ingest", files[1], "--lake", "my lake", "--json").stdout)
     asked = run("ask", "top-kernels", "--trace", row["trace_id"], "--lake", "my lake", "--format", "json")
@@ -138,7 +145,7 @@ def test_answers_about_a_trace_of_a_lake_say_so_and_print_commands_for_it(
     assert of_file == str(files[1])
 
 
-@pytest.mark.slow  # 2 s: commands say it, above
+@pytest.mark.slow  # 2 s; commands print it, see above
 def test_a_saved_path_says_it_without_its_trace(files: tuple[Path, Path], tmp_path: Path) -> None:
     saved = tmp_path / "path.zip"
     for file, n in zip(files, (0, 1), strict=True):
@@ -154,7 +161,7 @@ def test_a_saved_path_says_it_without_its_trace(files: tuple[Path, Path], tmp_pa
         assert [caveat["severity"] for caveat in path.caveats if "ends early" in caveat["detail"]] == ["error"] * n
 
 
-@pytest.mark.slow  # ingestion of four ranks; a file's caveats are above
+@pytest.mark.slow  # ingestion of four ranks; a file's caveats are tested above
 def test_a_capture_of_a_lake_says_it_of_its_own_ranks_only(tmp_path: Path) -> None:
     capture = write_capture(CaptureSpec(ranks=2, steps=2, gz=False), tmp_path / "job")
     cut(capture.paths[1].read_bytes(), tmp_path / "job" / "rank1.json")
@@ -174,7 +181,7 @@ def test_a_capture_of_a_lake_says_it_of_its_own_ranks_only(tmp_path: Path) -> No
     assert {row["trace_id"] for row in shown if row["caveats"]} == cuts and len(shown) == 4
 
 
-@pytest.mark.slow  # 2 s: commands say it, above
+@pytest.mark.slow  # 2 s; commands print it, see above
 def test_a_notebook_says_so_as_it_reads_and_beside_its_answers(files: tuple[Path, Path]) -> None:
     with pytest.warns(UserWarning, match=r"cut\.json ends early"), TraceAnalysis(str(files[1])) as analysis:
         answer = analysis.sql("SELECT count(*) AS n FROM traces")

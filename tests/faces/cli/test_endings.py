@@ -1,4 +1,4 @@
-"""How commands end: a reader that stops early, a full disk behind stdout, a stdout that is closed."""
+"""Ends of commands: a reader that stops early, a full disk behind stdout, a closed stdout."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PRINTING = [
 
 
 def _parameters(commands: list[list[str]]) -> list[Any]:
-    """Parameters: a second way to ask the same program, or another one of its package, is slow."""
+    """Return the commands as parameters. All but the first command of each package are slow."""
     first = {command[1].split(".")[1]: command for command in reversed(commands)}.values()
     return [
         pytest.param(command, marks=slow_if(command not in first), id=" ".join(command[1:])) for command in commands
@@ -59,7 +59,7 @@ def end_of(process: subprocess.Popen[bytes]) -> tuple[int, str]:
 
 @pytest.mark.parametrize("words", _parameters(PRINTING))
 def test_nobody_reads(words: list[object]) -> None:
-    """As `| head -0`: the process ends by SIGPIPE, as other Unix tools do, and says nothing."""
+    """As with `| head -0`, the process ends by SIGPIPE, like other Unix tools, and prints nothing."""
     read, write = os.pipe()
     os.close(read)
     process = start(words, write)
@@ -79,7 +79,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     "format", ["csv", *(pytest.param(name, marks=pytest.mark.slow) for name in ("json", "parquet"))]
 )
 def test_the_reader_stops_in_the_middle(lake: Lake, format: str) -> None:
-    """As `| head -1`; more comes than the pipe holds."""
+    """As with `| head -1`, the reader closes the pipe. The output is longer than the pipe's buffer."""
     query = "SELECT range::VARCHAR || 'x' AS x FROM range(3000)"
     words = [*TRACELAKE, "sql", query, "--lake", lake.root, "--format", format]
     process = start(words, subprocess.PIPE)
@@ -90,7 +90,7 @@ def test_the_reader_stops_in_the_middle(lake: Lake, format: str) -> None:
 
 
 def test_a_failure_is_one_whoever_reads(lake: Lake) -> None:
-    """What went wrong counts, not that nobody read the answer there is not."""
+    """The exit status is that of the failure, although the answer has no reader."""
     read, write = os.pipe()
     os.close(read)
     process = start([*TRACELAKE, "sql", "SELECT nothing", "--lake", lake.root], write)
@@ -115,10 +115,10 @@ def test_stdout_is_closed() -> None:
 
 
 def test_every_entry_point_is_tested() -> None:
-    """A new `python -m pipelines.…` ends as the others do; bench prints only after it measured for minutes.
+    """A new `python -m pipelines.…` must end as the others do, or be excepted here.
 
-    child_processes and isolated print to their parent, deliver is a child of a training process, reference and flow write a file: the last three
-    print nothing but errors.
+    bench prints only after it has measured for minutes. child_processes and isolated print to their parent. deliver is
+    a child of a training process. reference and flow write a file. The last three print nothing but errors.
     """
     assert {words[1] for words in PRINTING} | {
         "pipelines.record.bench",

@@ -1,4 +1,4 @@
-"""What a newcomer meets in the first hour: names that are there under another name, answers that fit, files in folders that are not there."""
+"""A newcomer's first hour: similar names, answers that fit the screen, output files in folders that do not exist."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run(*words: object, code: int = 0) -> Result:
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demo's server, and two traces of a job on other devices."""
+    """Return a lake with the demo's server, and two traces of a job on other devices."""
     folder = tmp_path_factory.mktemp("hour")
     _, server, _ = synthetic(folder)
     for name, device, world in (("a", "NVIDIA H100", 8), ("b", "AMD MI300X", 2)):
@@ -39,7 +39,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "lake"
 
 
-@pytest.mark.slow  # 3 s: names of files are in faces/test_subject.py
+@pytest.mark.slow  # 3 s; faces/test_subject.py tests names of files
 def test_a_trace_by_its_files_name(lake: Path, tmp_path: Path) -> None:
     asked = ("ask", "top-kernels", "--lake", lake, "--format", "json")
     assert [row["name"] for row in json.loads(run(*asked, "--trace", "a.json").stdout)] == ["gemm_a"]
@@ -56,7 +56,7 @@ def test_a_trace_by_its_files_name(lake: Path, tmp_path: Path) -> None:
 def test_a_file_in_a_folder_that_is_not_there_is_refused_before_the_work(
     words: tuple[str, ...], tmp_path: Path
 ) -> None:
-    (tmp_path / "trace.json").write_text("broken")  # which reading it would say
+    (tmp_path / "trace.json").write_text("broken")  # reading it would fail with that error
     page, words = tmp_path / "not there" / "x", tuple(word.format(tmp_path / "trace.json") for word in words)
     refused = plain(run(*words, page, code=2))
     assert (
@@ -69,7 +69,7 @@ def test_a_file_in_a_folder_that_is_not_there_is_refused_before_the_work(
 
 
 def plain(said: Result | str) -> str:
-    """A text without the blanks and frames in which an error is wrapped."""
+    """Return a text without the blanks and frames into which an error is wrapped."""
     return re.sub(r"[\s│]", "", said if isinstance(said, str) else said.output)
 
 
@@ -111,7 +111,7 @@ def test_the_inventory_has_a_row_for_each_device_and_world_size(lake: Path) -> N
 def test_a_table_says_if_there_are_more_rows_and_other_formats_have_all(
     lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Five kernels have names of their own."""
+    """The lake has five names of kernels."""
     asked, note = ("ask", "top-kernels", "--lake", lake), "rows; --top 0 shows all"
     monkeypatch.setattr(ask, "_ROWS", 4)
     assert f"only the first 4 {note}" in run(*asked).stderr
@@ -125,5 +125,5 @@ def test_a_wide_answer_is_read_at_120_columns(lake: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(console.out, "_width", 120)
     wide = run("sql", "FROM serving_steps ORDER BY start_ns LIMIT 5", "--lake", lake)
     lines = wide.stdout.splitlines()
-    assert max(map(len, lines)) <= 120 and sum("gpu_busy_ns" in line for line in lines) == 5  # a block for each row
+    assert max(map(len, lines)) <= 120 and sum("gpu_busy_ns" in line for line in lines) == 5  # each row is a block
     assert "--format csv has them in lines" in wide.stderr

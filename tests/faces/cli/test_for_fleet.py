@@ -1,4 +1,7 @@
-"""`materialize --for fleet`: what a fleet needs every day is computed, and nothing else; its answers are the same."""
+"""`materialize --for fleet`, which computes the tables that a fleet needs every day, and no others.
+
+Its answers are the same.
+"""
 
 from __future__ import annotations
 

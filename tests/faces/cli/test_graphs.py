@@ -29,18 +29,18 @@ from tests.modelling.graph_traces import eager, replay
 
 
 def written(folder: Path, origin: str, seed: int = 0) -> Path:
-    """3 replays of 4 layers of 8 kernels."""
+    """Write a trace of 3 replays of 4 layers of 8 kernels, and return its path."""
     spec = CaptureSpec(ranks=1, steps=1, shape="inference_graph", tokens=3, layers=4, graph_origin=origin, seed=seed)
     return write_capture(spec, folder).paths[0]
 
 
-@pytest.mark.slow  # tests/modelling/test_graph_owners.py
+@pytest.mark.slow  # tests/modelling/test_graph_owners.py tests the owners
 @pytest.mark.parametrize(("origin", "source"), first_of([("capture", "capture"), ("warm_up", "eager")], 1))
 def test_the_operators_come_from_another_trace(tmp_path: Path, origin: str, source: str) -> None:
     replays, startup = written(tmp_path / "a", "none"), written(tmp_path / "b", origin, seed=3)
     alone = json.loads(tracelake("graphs", replays, "--json").stdout)
     assert (alone["n_replays"], alone["n_kernels"], alone["known_ns"]) == (3, 96, 0)
-    (caveat,) = alone["caveats"]  # NULL says which inputs would tell
+    (caveat,) = alone["caveats"]  # the caveat names the inputs that would replace NULL
     assert "are unknown" in caveat["detail"] and "(--capture-trace), a few steps without graphs" in caveat["detail"]
     done = tracelake("graphs", replays, "--capture-trace", startup, "--json")
     both = json.loads(done.stdout)
@@ -71,7 +71,10 @@ def test_traces_of_a_lake_are_found_by_id(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_lake_has_the_capture_of_the_same_job_and_rank(tmp_path: Path) -> None:
-    """Of two traces that captured graphs, the nearest; a warm-up alone, or another job's capture, is not looked for."""
+    """Of two traces that captured graphs, the command uses the nearest.
+
+    It does not use a warm-up trace or another job's capture.
+    """
     made = {"own": ("none", 5), "near": ("capture", 4), "far": ("capture", 1), "warm": ("warm_up", 4)}
     lake, ids = tmp_path / "lake", {}
     for name, (origin, first) in made.items():
@@ -90,7 +93,7 @@ def test_a_lake_has_the_capture_of_the_same_job_and_rank(tmp_path: Path) -> None
 
 
 def shift(path: Path, seconds: float) -> None:
-    """All events of a trace that much later."""
+    """Move all events of a trace to `seconds` later."""
     document = json.loads(gzip.decompress(path.read_bytes()))
     for event in document["traceEvents"]:
         if "ts" in event:
@@ -100,7 +103,10 @@ def shift(path: Path, seconds: float) -> None:
 
 @pytest.mark.slow  # 4 s
 def test_names_of_annotation_files(tmp_path: Path) -> None:
-    """Beside the trace by its rank, or as asked for; a file that is none ends the command."""
+    """The file is next to the trace and named by its rank, or is passed as an option.
+
+    A file of another kind ends the command with an error.
+    """
     trace = tmp_path / "trace_rank0.json"
     trace.write_text(
         json.dumps({"traceEvents": replay(["a", "b"], 0, 1, nodes=[0, 1]), "distributedInfo": {"rank": 0}})
@@ -148,7 +154,7 @@ def test_errors_say_what_to_do(tmp_path: Path) -> None:
 def test_a_file_of_several_processes_is_refused_as_the_trace_that_captured(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The reader's remedy, --process, is of the other trace."""
+    """The reader's remedy, --process, refers to the other trace."""
 
     @contextmanager
     def opened(*_: object, **__: object) -> Iterator[None]:
@@ -168,14 +174,14 @@ BLOCKS = "the same 8 kernels follow one another 4 times, probably once per layer
 
 
 def section_of(trace: list[dict[str, Any]] | Path) -> Section | None:
-    """The section about graphs of the report on one trace."""
+    """Return the section about graphs of the report on one trace."""
     con, trace_id = connect(trace)
     run_models(con, load_catalog(), ["graph_kernels", "kernels", "critical_path_by_operator"])
     row = {"trace_id": trace_id, "rank": 0, "path": "rank0.json"}
     return graphs(Subject(con, None, [row], row, ""))
 
 
-@pytest.mark.slow  # real graphs are in tests/modelling
+@pytest.mark.slow  # tests/modelling has real graphs
 def test_the_section_is_there_where_graphs_are_most_of_the_time(tmp_path: Path) -> None:
     section = section_of(written(tmp_path, "both"))
     assert section is not None

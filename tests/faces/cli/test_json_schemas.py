@@ -1,4 +1,4 @@
-"""What `--json` prints is what docs/json says."""
+"""The schemas in docs/json, which describe the output of `--json`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_each_command_with_json_has_a_schema() -> None:
         if "JsonOption" in module.read_text() or "json" in module.stem:
             with_json.add(command)
     described = {line.split()[0] for lines in COMMANDS.values() for line in lines}
-    assert with_json - described == {"metrics"}  # OpenMetrics text, in the module of a command with JSON
+    assert with_json - described == {"metrics"}  # it prints OpenMetrics text, in the module of a command with JSON
 
 
 def test_a_key_that_goes_or_changes_breaks_a_schema_and_a_new_one_does_not() -> None:

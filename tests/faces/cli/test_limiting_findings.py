@@ -1,4 +1,4 @@
-"""Caveats of answers: every kind of limiting finding in every command, as text and as JSON, and in every other interface."""
+"""Caveats of answers: every kind of limiting finding in every command (text and JSON) and every other interface."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def steps(length: float = 40) -> list[Event]:
 
 
 def without_links() -> list[Event]:
-    """The third kernel has correlation id 0."""
+    """Return events whose third kernel has correlation id 0."""
     events = steps()
     events[8]["args"]["correlation"] = 0
     return events
 
 
 def of_two_ranks() -> list[Event]:
-    """Two processes with the same 25 correlation ids."""
+    """Return events of two processes that have the same 25 correlation ids."""
     calls = [call("cudaLaunchKernel", 0.5 * i, 0.2, i + 1) for i in range(25)]
     return [*steps(), *calls, *({**event, "pid": 200} for event in calls)]
 
@@ -79,7 +79,7 @@ TRACES: dict[str, tuple[list[Event], str]] = {
     "overlapping_work": (steps(130), "GPU work overlaps on its own stream for 150.0 us of 780.0 us"),
     "negative_duration": ([*steps(), x("cpu_op", "aten::add", 50, -3)], "events with a negative duration"),
 }
-"""A trace by its finding, and what the caveat says."""
+"""For each finding a trace that has it, and the text of the caveat."""
 
 
 def write(folder: Path, check: str) -> tuple[Path, str]:
@@ -141,18 +141,21 @@ OF_A_CAPTURE = {
 def test_every_limiting_finding_is_tried() -> None:
     scopes = {rule["check_name"]: rule["scope"] for rule in rule_rows("limiting_findings")}
     of_traces = {check for check, scope in scopes.items() if scope == "trace"}
-    assert of_traces == {"truncated", "reduced_to_digest", *TRACES}  # of a digest: tests/runs/test_digest.py
-    # What a folder holds besides the capture is known only of a lake's folder.
+    assert of_traces == {"truncated", "reduced_to_digest", *TRACES}  # tests/runs/test_digest.py tests a digest
+    # Only a lake knows which other jobs a folder contains.
     assert scopes.keys() - of_traces == {"other_jobs_in_folder", *CAPTURES}
 
 
 STORED = ("why", "breakdown", "graphs")
-"""The commands that are asked by the id of a trace whose tables a lake has; of files, tests/faces/cli/test_early_ends.py."""
+"""The commands that accept the id of a trace whose tables the lake has.
+
+tests/faces/cli/test_early_ends.py tests files.
+"""
 
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All traces, with the tables that STORED read."""
+    """Return a lake with all traces, and the tables that STORED read."""
     folder = tmp_path_factory.mktemp("limited")
     ingest([write(folder, check)[0] for check in (*TRACES, "truncated")], Lake(folder / "lake"))
     materialize(Lake(folder / "lake"), [*why.TABLES, "temporal_breakdown", "graph_kernels", "kernels"])
@@ -160,7 +163,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 NOT_ASKED = {("slice", "unread_events")}
-"""A slice of kernels, where there are none."""
+"""Excluded, because `slice` cuts out kernels and this trace has none."""
 PAIRS = [(command, check) for check in (*TRACES, "truncated") for command in OF_A_TRACE if command != "capture-path"]
 PAIRS = [pair for pair in PAIRS if pair not in NOT_ASKED]
 CAPTURE_PAIRS = [(command, check) for check in CAPTURES for command in OF_A_CAPTURE]
@@ -176,7 +179,7 @@ def test_what_limits_a_file_is_said_beside_its_breakdown(check: str, tmp_path: P
 
 
 def test_an_answer_has_the_caveats_of_the_trace_that_captured_its_graphs() -> None:
-    """Of three traces that are open; an answer of no single trace has those of all."""
+    """Three traces are open. An answer that names none of them has the caveats of all."""
     caveats.add(LimitingFinding(trace, f"{trace}.json", "lost_kernels", "warning", "few") for trace in "abc")
     for answer, expected in (
         ({"trace_id": "a", "capture_trace_id": "b"}, ["a", "b"]),
@@ -197,7 +200,7 @@ def test_the_error_of_a_trace_without_any_known_event_has_its_caveat(tmp_path: P
     assert "1 event has no category (1 of /device:GPU:0)" in text and "give the *.xplane.pb next to it" in text
 
 
-@pytest.mark.slow  # a lake with many tables; a file is above
+@pytest.mark.slow  # a lake with many tables; a file is tested above
 @pytest.mark.parametrize("command, check", PAIRS)
 def test_what_limits_a_trace_is_said_by_every_command(command: str, check: str, lake: Path, tmp_path: Path) -> None:
     whole, out = tmp_path / "whole.json", tmp_path / "out"
@@ -249,7 +252,7 @@ def test_files_without_ranks_have_no_path_for_a_reason_with_a_remedy(tmp_path: P
 
 
 def test_what_tables_lack_is_a_caveat_of_json_too(capsys: pytest.CaptureFixture[str]) -> None:
-    """A program reads stdout, and a model the answers of MCP: they say what people read on stderr."""
+    """The caveats are also in JSON and in the answers of MCP, because programs and models do not read stderr."""
     assert caveats.with_caveats({"a": 1}) == {"a": 1}
     caveats.print_caveat("out of date", "kernels: of an older model")
     assert "out of date: kernels: of an older model" in capsys.readouterr().err
@@ -274,7 +277,7 @@ def test_files_beyond_the_fifth_are_counted(n: int, more: str) -> None:
     assert caveats.lines() == [*(text.removeprefix("caveat: ") for text in printed), "left out: a trace"]
 
 
-# ---- faces other than commands of a trace or a capture
+# ---- interfaces other than commands of a trace or a capture
 
 
 def through_a_tool(tool: str, **arguments: str) -> Callable[[Path], str]:
@@ -326,7 +329,7 @@ def on_todays_page(lake: Path) -> str:
 
 
 def of_query(query: str) -> dict[str, Callable[[Path], str]]:
-    """The faces that answer a query. Each returns its caveats."""
+    """Return the interfaces that answer a query. Each value returns the caveats of its answer."""
     return {
         "sql": lambda lake: run("sql", query, "--lake", lake).stderr,
         "MCP's sql": through_a_tool("sql", query=query),
@@ -336,7 +339,7 @@ def of_query(query: str) -> dict[str, Callable[[Path], str]]:
 
 
 def of_trace(trace_id: str) -> dict[str, Callable[[Path], str]]:
-    """The faces that name a trace."""
+    """Return the interfaces that name a trace."""
     return {
         **of_query(f"SELECT count(*) FROM kernels WHERE trace_id = '{trace_id}'"),
         "sql, by a subquery": of_query(
@@ -358,31 +361,31 @@ OF_THE_LAKE: dict[str, Callable[[Path], str]] = {
     "ask": lambda lake: run("ask", "top-kernels", "--lake", lake).stderr,
     "MCP's ask": through_a_tool("ask", name="top-kernels"),
 }
-"""The faces that count the traces."""
+"""The interfaces that count the traces."""
 OF_CAPTURES: dict[str, Callable[[Path], str]] = {
     **of_query("SELECT count(*) FROM straggler_ranks"),
     "ask": lambda lake: run("ask", "captures", "--lake", lake).stderr,
     "MCP's ask": through_a_tool("ask", name="captures"),
 }
-"""The faces that count the captures."""
+"""The interfaces that count the captures."""
 OF_JOBS: dict[str, Callable[[Path], str]] = {
     "fleet": lambda lake: run("fleet", "--lake", lake).stdout,
     "fleet as JSON": lambda lake: str(json.loads(run("fleet", "--lake", lake, "--json").stdout)["caveats"]),
     "Dagster": on_todays_page,
 }
-"""The faces that name the newest capture of a job."""
+"""The interfaces that name the newest capture of a job."""
 MEANING = {rule["check_name"]: rule["meaning"] for rule in rule_rows("limiting_findings")}
 
 
 @pytest.fixture(scope="module")
 def ids(lake: Path) -> dict[str, str]:
-    """The id of each trace, by its finding."""
+    """Return the id of each trace, by its finding."""
     with Lake(lake).connect(["traces"]) as con:
         return {Path(file).stem: trace for file, trace in con.execute("SELECT file, trace_id FROM traces").fetchall()}
 
 
 @pytest.mark.slow  # the lake of the commands
-@pytest.mark.filterwarnings("ignore::UserWarning")  # a notebook's, which say it as well
+@pytest.mark.filterwarnings("ignore::UserWarning")  # a notebook warns, too
 @pytest.mark.parametrize("check", (*TRACES, "truncated"))
 @pytest.mark.parametrize("face", of_trace(""))
 def test_what_limits_a_trace_is_said_by_every_face(face: str, check: str, lake: Path, ids: dict[str, str]) -> None:
@@ -401,7 +404,7 @@ def test_answers_from_all_traces_count_those_that_are_limited(face: str, lake: P
 
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A capture of each kind, of a job with its name, and a whole one."""
+    """Return a lake with a capture for each finding, whose job has the finding's name, and a whole capture."""
     folder = tmp_path_factory.mktemp("jobs")
     for seed, check in enumerate((*CAPTURES, "whole")):
         write_capture(CaptureSpec(ranks=4, steps=2, layers=1, seed=seed), folder / check)
@@ -430,7 +433,7 @@ def test_the_fleet_says_what_limits_the_newest_capture_of_each_job(face: str, jo
     assert "job whole: " not in text
 
 
-# ---- by hand
+# ---- rows written by hand
 
 EARLY = "has a file that ends early: SELECT * FROM findings WHERE check_name = 'truncated'"
 LOST = "have launches whose GPU work was lost: SELECT * FROM findings WHERE check_name = 'lost_kernels'"
@@ -439,7 +442,10 @@ MISSING = "1 capture has missing ranks: SELECT * FROM capture_quality WHERE chec
 
 @pytest.fixture
 def con() -> duckdb.DuckDBPyConnection:
-    """Traces a and b of a capture ab, in which a rank is missing, and c and d of a whole one; a ends early, a and c lost kernels."""
+    """Return traces a and b of a capture ab, in which a rank is missing, and c and d of a whole capture.
+
+    Trace a is truncated, and a and c lost kernels.
+    """
     con = duckdb.connect()
     con.execute(
         "CREATE TABLE traces AS SELECT id AS trace_id, id || '.json' AS file, capture_id FROM (VALUES ('a', 'ab'), ('b', 'ab'), "
@@ -458,7 +464,7 @@ def con() -> duckdb.DuckDBPyConnection:
 
 @pytest.fixture
 def locked(con: duckdb.DuckDBPyConnection) -> Iterator[LockedLake]:
-    """The same tables, to be read within limits."""
+    """Yield the same tables, which are read within limits."""
     with LockedLake(lambda _: con) as locked:
         yield locked
 
@@ -473,7 +479,7 @@ def locked(con: duckdb.DuckDBPyConnection) -> Iterator[LockedLake]:
         ("SELECT job FROM jobs", [f"1 of 4 traces {EARLY}", f"2 of 4 traces {LOST}", MISSING]),
         ("SELECT capture_id FROM traces", [f"1 of 4 traces {EARLY}", f"2 of 4 traces {LOST}", MISSING]),
         ("SELECT file FROM traces", [f"1 of 4 traces {EARLY}", f"2 of 4 traces {LOST}"]),
-        # Of the ids that it names.
+        # Caveats of the ids that the query names.
         ("FROM kernels WHERE trace_id = 'a'", ["a.json ends early: all numbers are of the part before that, not of the whole run", "a.json: 1 of 2"]),
         ("FROM kernels WHERE trace_id IN ('a', 'b')", [f"1 of 2 traces {EARLY}", f"1 of 2 traces {LOST.replace('have', 'has', 1)}"]),
         ("FROM kernels JOIN traces USING (trace_id) WHERE trace_id = 'b' AND rank = 1", []),
@@ -483,7 +489,7 @@ def locked(con: duckdb.DuckDBPyConnection) -> Iterator[LockedLake]:
         # The rows of other traces count, too.
         ("FROM kernels WHERE trace_id <> 'b'", [f"1 of 4 traces {EARLY}", f"2 of 4 traces {LOST}"]),
         ("SELECT 1 FROM kernels WHERE trace_id = 'b' AND 1 < (SELECT count(*) FROM ops)", [f"1 of 4 traces {EARLY}", f"2 of 4 traces {LOST}"]),
-        # They are the findings, or have none.
+        # These tables are the findings, or have no findings.
         ("FROM findings", []),
         ("FROM quality JOIN traces USING (trace_id)", []),
         ("FROM captures JOIN capture_quality USING (capture_id)", [f"1 of 4 traces {EARLY}", f"2 of 4 traces {LOST}"]),
@@ -498,7 +504,7 @@ def test_a_query_has_what_limits_the_traces_and_captures_that_it_reads(
 ) -> None:
     assert caveats_of_query(locked, query) == said
     locked.con.execute("DELETE FROM findings; DELETE FROM capture_quality")
-    assert caveats_of_query(locked, query) == []  # of an intact lake
+    assert caveats_of_query(locked, query) == []  # the lake is intact now
 
 
 def test_damaged_findings_do_not_stop_a_query(locked: LockedLake) -> None:
@@ -512,7 +518,7 @@ def test_damaged_findings_do_not_stop_a_query(locked: LockedLake) -> None:
 
 def test_the_limits_of_a_query_hold_for_its_caveats(locked: LockedLake) -> None:
     locked.limits = Limits(seconds=60, rows=1)
-    assert len(caveats_of_query(locked, "FROM straggler_ranks")) == 3  # these are not rows of the user's answer
+    assert len(caveats_of_query(locked, "FROM straggler_ranks")) == 3  # caveats are not rows of the user's answer
     locked.con.execute(
         "ALTER TABLE findings RENAME TO few; CREATE VIEW findings AS SELECT few.* FROM few, range(1000000000000) AS t(i) "
         "WHERE hash(i) = 1"
@@ -545,5 +551,5 @@ def test_findings_about_the_newest_captures_name_the_job(con: duckdb.DuckDBPyCon
 def test_jobs_beyond_the_fifth_are_counted(n: int, more: list[str]) -> None:
     findings = [LimitingFinding(None, f"job {i}", "missing_ranks", "warning", "1 of 2") for i in range(n)]
     assert list(sentences(findings))[5:] == more
-    caveats.add(findings)  # of which only the jobs differ
+    caveats.add(findings)  # the findings differ only in their jobs
     assert len(caveats.noted()) == n

@@ -1,4 +1,4 @@
-"""`tables --of`: the models behind a table, where each stands, and what it costs on a trace."""
+"""`tables --of`: the models behind a table, their files and lines, and their costs on a trace."""
 
 from __future__ import annotations
 
@@ -44,8 +44,10 @@ def test_each_model_stands_behind_those_that_it_reads(table: str) -> None:
 
 @pytest.mark.parametrize("table", TABLES)
 def test_its_file_and_line_are_named(table: str) -> None:
-    """The line where the statement begins, behind the one that names it where a file has several; of a table that is made of
-    parts, that of its first part.
+    """The line is where the statement begins.
+
+    If a file has several models, it follows the line that names the model. A table that is made of parts has the line
+    of its first part.
     """
     several, models = set(), load_catalog().models
     for row in asked("--of", table):
@@ -91,7 +93,7 @@ def test_of_a_trace_file_the_rows_of_its_events_are_known(tmp_path: Path) -> Non
 
 
 def test_the_process_of_a_file_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reader's remedy for a file with several names this option."""
+    """The reader recommends this option for a file with several processes."""
     processes: list[str | None] = []
 
     @contextmanager

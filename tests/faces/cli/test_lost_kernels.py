@@ -1,4 +1,7 @@
-"""A trace that lacks the GPU work of launches: every face says so beside its numbers, as of a file that ends early."""
+"""A trace without the GPU work of some launches.
+
+Every interface prints a caveat with its numbers, as for a truncated file.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ def steps(lost: tuple[int, ...]) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A trace, and one that lacks the work of four launches of six."""
+    """Return a trace, and a trace without the work of four of six launches."""
     folder = tmp_path_factory.mktemp("lost")
     for name, lost in (("whole", ()), ("lost", (1, 2, 3, 5))):
         (folder / f"{name}.json").write_text(json.dumps({"traceEvents": steps(lost)}))
@@ -41,7 +44,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def test_a_command_says_so_beside_its_numbers(files: tuple[Path, Path]) -> None:
-    """So do the others: test_limiting_findings.py."""
+    """test_limiting_findings.py tests the other commands."""
     for file, n in zip(files, (0, 1), strict=True):
         assert run("breakdown", file).stdout.count(f"caveat: {SENTENCE}") == n
     (answer,) = json.loads(run("breakdown", files[1], "--json").stdout)
@@ -49,7 +52,7 @@ def test_a_command_says_so_beside_its_numbers(files: tuple[Path, Path]) -> None:
     assert caveat["severity"] == "error" and "4 of 6 launches have no GPU work" in caveat["detail"]
 
 
-@pytest.mark.slow  # commands say it, above
+@pytest.mark.slow  # commands print it, see above
 def test_a_saved_path_and_a_notebook_say_it(files: tuple[Path, Path], tmp_path: Path) -> None:
     saved = tmp_path / "path.zip"
     run("critical-path", files[1], "--save", saved)
@@ -66,7 +69,7 @@ def test_a_saved_path_and_a_notebook_say_it(files: tuple[Path, Path], tmp_path: 
 
 @pytest.mark.slow  # 4 s
 def test_a_saved_path_says_how_bad_it_is_as_its_file_does(tmp_path: Path) -> None:
-    """One launch of 201: a warning."""
+    """One launch of 201 has no GPU work, which is a warning."""
     events = [
         e for i in range(201) for e in (call("cudaLaunchKernel", 20 * i, 5, i + 1), kernel("k", 20 * i + 9, 5, i + 1))
     ]

@@ -1,4 +1,4 @@
-"""What somebody nearly asked for: the message says what it is called, or where it stands."""
+"""Hints for a wrong name or a misplaced option: the message gives the right name, or the right position."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_name_that_is_nearly_one_gets_a_hint(words: list[str], code: int, said
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A trace of steps 5, 6 and 7, each with a kernel of its own."""
+    """Return a lake with a trace of steps 5, 6 and 7, each with its own kernel."""
     events = []
     for step in (5, 6, 7):
         at = 1000 * step

@@ -1,4 +1,4 @@
-"""Tables on a narrow terminal: numbers stay, names lose their middle and still differ."""
+"""Tables on a narrow terminal: numbers stay, and names lose their middle but still differ."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_beginning_and_end_stay() -> None:
     assert shortened(["ampere_sgemm_128x64_tn_very_long_name_of_a_kernel_v2"], 20) == ["ampere_sge…kernel_v2"]
 
 
-@pytest.mark.slow  # tests/faces/cli/test_first_hour.py
+@pytest.mark.slow  # tests/faces/cli/test_first_hour.py tests a wide answer
 @given(NAMES.filter(bool), st.lists(st.integers(0, 10**12), min_size=1), st.integers(40, 120))
 def test_numbers_stay(names: list[str], numbers: list[int], width: int) -> None:
     columns = [["name", *names], ["ns", *map(str, numbers)], ["detail", "a sentence that is folded where it must be"]]

@@ -1,4 +1,7 @@
-"""Every command on names that act on terminals, markup, HTML, CSV and SQL: they are shown whole, and do nothing."""
+"""Every command on names that act on terminals, markup, HTML, CSV and SQL.
+
+The names are shown whole, and have no effect.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +35,17 @@ from tests.harness import kernel, op
 from tests.nasty import MARKUP, NASTY, RAW, TERMINAL
 from tests.readers.flight_recorder.make import call, waits
 
-FOLDER = "[red]=1+1\x1b[31m\u202eg\n<b>|`["  # a path in it says [/x]
+FOLDER = "[red]=1+1\x1b[31m\u202eg\n<b>|`["  # a path in this folder contains [/x]
 JOB = "[bold]job\x1b]0;t\x07[/x]"
 FILES = ("x]rank0\x1b[2J[red].json", "x]rank1 '\"<i>\n.json")
 NAMES = tuple(name for name in NASTY if name.strip())
 
 
 def run(*words: object, code: int = 0) -> Result:
-    """The command's result: it ended with `code`, no exception, and nothing raw on either stream."""
+    """Run the command, and return its result.
+
+    Check that it ends with `code`, without an exception or raw control characters.
+    """
     result = CliRunner().invoke(app, [*map(str, words)])
     output = result.stdout + result.stderr
     assert result.exit_code == code and isinstance(result.exception, SystemExit | None), (
@@ -52,13 +58,13 @@ def run(*words: object, code: int = 0) -> Result:
 
 
 def squashed(text: str) -> str:
-    """Without the breaks that a narrow cell makes."""
+    """Return the text without the line breaks and frames of narrow cells."""
     return re.sub(r"[\s│┃]", "", text)
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """A job's folder of two ranks under nasty names, the lake they are in, and the ids of the traces by rank."""
+    """Yield a job's folder of two ranks with nasty names, the lake with their traces, and the traces' ids by rank."""
     folder = tmp_path_factory.mktemp("nasty") / FOLDER
     for rank, made in enumerate(write_capture(CaptureSpec(ranks=2, steps=3, straggler=1, seed=5), folder).ranks):
         spoil(json.loads(gzip.decompress(made.path.read_bytes())), folder / FILES[rank])
@@ -73,7 +79,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
 
 
 def spoil(trace: dict[str, Any], target: Path) -> None:
-    """Rename what a trace names, and add a launch for each nasty name."""
+    """Replace the names in a trace by nasty names, and add a launch for each of them."""
     names = iter(NAMES * 50)
     for event in trace["traceEvents"]:
         if event.get("cat") == "user_annotation" and "Step#" not in event["name"]:
@@ -100,7 +106,7 @@ def spoil(trace: dict[str, Any], target: Path) -> None:
     target.write_text(json.dumps(trace))
 
 
-@pytest.mark.slow  # 3 s: errors that quote names are below
+@pytest.mark.slow  # 3 s; errors that quote names are tested below
 def test_sql_shows_and_hands_out_every_name(world: dict[str, Any]) -> None:
     query = "SELECT DISTINCT name FROM kernels WHERE correlation >= 900000"
     ask = ("sql", query, "--lake", world["lake"])
@@ -108,7 +114,7 @@ def test_sql_shows_and_hands_out_every_name(world: dict[str, Any]) -> None:
     assert [name for name in NAMES if squashed(visible(name)) not in shown] == []
     rows = json.loads(run(*ask, "--format", "json").stdout)
     assert {row["name"] for row in rows} == set(NAMES)
-    result = CliRunner().invoke(app, [*map(str, ask), "--format", "csv"])  # of a program: as it is
+    result = CliRunner().invoke(app, [*map(str, ask), "--format", "csv"])  # a program gets the names unchanged
     cells = [row[0] for row in csv.reader(io.StringIO(result.stdout_bytes.decode(), newline=""))]
     assert cells[0] == "name" and set(cells[1:]) == set(NAMES)
     result = CliRunner().invoke(app, [*map(str, ask), "--format", "csv", "--for-spreadsheet"])
@@ -185,7 +191,7 @@ def test_every_command_on_nasty_names(world: dict[str, Any], tmp_path: Path) -> 
 
 def _check_page(path: Path) -> None:
     html = path.read_text(encoding="utf-8")
-    page = Page(html)  # tags balance
+    page = Page(html)  # checks that tags balance
     assert not {"script", "img", "i", "b2"} & (page.tags - {"i", "b"}) and not {"onerror", "onload"} & page.attributes
     assert not RAW.search(html)
     for svg in re.findall(r"<svg.*?</svg>", html, re.DOTALL):
@@ -286,7 +292,7 @@ def test_recordings_and_their_flame_graph(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", NASTY)
 def test_pictures_say_the_name(name: str) -> None:
-    """Its tooltip or text is the visible name, exactly, and no element is made of it."""
+    """The tooltip or text is exactly the visible name, and no element is made of the name."""
     shown = visible(name)
     span = Span(name, 0, name, 0, 5_000, 90_000, (Stall("event", 5_000, name, 0),))
     drawn = {
@@ -317,7 +323,10 @@ HEAT = ("caused_wait_ns", "wait_ns", "marginal_ns", "compute_ns", "step_ns")
 
 
 def test_markup_of_ours_is_styled() -> None:
-    """Strings are plain text to the CLI's consoles: markup that is not given to `styled` would be shown as it is."""
+    """Strings are plain text to the CLI's consoles.
+
+    Markup that is not passed to `styled` would be printed literally.
+    """
     for path in sorted((Path(cli.__file__).parent).glob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         called = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]

@@ -1,4 +1,4 @@
-"""Paths that users give: what is none of this machine's is refused before a folder is made of it."""
+"""Paths from users. A path that is not one on this machine is refused before a folder is created."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_the_path_of_a_lake_has_no_question_mark(folder: Path) -> None:
     for lake in ("run?1/lake", "why?", "linked/lake"):
         assert_refused(tracelake("ingest", "a.json", "--lake", lake), "questionmark;renamethatfolder")
     assert not list((folder / "run?1").iterdir()) and not (folder / "why?").exists()
-    assert not is_lake(folder / "run?1")  # a folder of traces may be called so
+    assert not is_lake(folder / "run?1")  # a folder of traces may have that name
 
 
 ADDRESS = "ducklake:sqlite:/data/catalog.sqlite?data=/data/files"

@@ -1,5 +1,6 @@
-"""A lake that may not be written, at another path than it was made: what is computed answers, what is not is said, and what
-would be written is refused with a sentence.
+"""A read-only lake, mounted at another path than it was created at.
+
+Computed tables answer queries, and missing tables are reported. Commands that would write are refused with a sentence.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A lake with a computed table, published."""
+    """Return a published lake with a computed table."""
     folder = tmp_path_factory.mktemp("read_only")
     capture(folder / "in", ranks=1)
     for words in (["ingest", str(folder / "in")], ["sql", "SELECT 1 FROM temporal_breakdown"]):
@@ -37,13 +38,16 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def closed(lake: Path) -> Iterator[Path]:
-    """The lake mounted read-only at another path; where that is refused, a copy of it that the process may not write."""
+    """Yield the lake mounted read-only at another path.
+
+    If mounting is refused, it is a copy that the process may not write.
+    """
     place = lake.parent / "mounted"
     place.mkdir()
     mount = ["mount", "--bind", "-o", "ro", lake, place]
     if shutil.which("mount") and subprocess.run(mount, capture_output=True, check=False).returncode == 0:
         yield place
-        subprocess.run(["umount", "--lazy", place], check=True)  # a database may be open for a moment longer
+        subprocess.run(["umount", "--lazy", place], check=True)  # a database may stay open for a moment
         return
     shutil.copytree(lake, place, dirs_exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
@@ -52,7 +56,7 @@ def closed(lake: Path) -> Iterator[Path]:
 
 
 def refuse_writes(patch: pytest.MonkeyPatch, folder: Path) -> None:
-    """As on a read-only mount; tests may run as root, whom modes do not stop."""
+    """Refuse writes as a read-only mount does. Tests may run as root, and modes do not stop root."""
     calls = {name: getattr(os, name) for name in ("mkdir", "replace", "unlink")}
     really, access = Path.open, os.access
 
@@ -121,7 +125,7 @@ def test_what_is_computed_answers_and_what_is_not_is_said(
         assert "not computed" not in done.stderr
 
 
-@pytest.mark.slow  # commands say it, above
+@pytest.mark.slow  # commands print it, see above
 def test_notebooks_and_consoles_say_it_too(closed: Path) -> None:
     with TraceAnalysis(lake=closed) as analysis:
         answer = analysis.sql("SELECT count(*) AS n FROM kernels")

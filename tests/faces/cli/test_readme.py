@@ -1,5 +1,8 @@
-"""The README and docs/commands.md: every line runs, on synthetic files that have the names given there; their queries print what
-they show. The README's answers are those of the demo's traces: `python -m tests.faces.cli.test_readme` puts them there anew.
+"""The README and docs/commands.md: every line runs, and queries print the shown tables.
+
+The lines run on synthetic files with the names in the pages.
+
+The README's answers are those of the demo's traces. `python -m tests.faces.cli.test_readme` updates them.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ README = Path(__file__).parents[3] / "README.md"
 PAGES = (README, README.parent / "docs" / "commands.md")
 SHOWN = re.compile(
     r"^```text\n\$ (tracelake .*)\n((?:(?!```).*\n)*)```$", re.M
-)  # a command and the beginning of its answer
+)  # a command and the first lines of its answer
 NOT_RUN = {
     "make demo": "runs Dagster; tests/dagster does",
     "make test": "these are its tests",
@@ -42,7 +45,7 @@ NOT_RUN = {
     "tracelake serve": "another; tests/faces/serve runs it",
     "export": "tested here: the lake's folder is in TRACELAKE_LAKE",
 }
-# What stands for something else in a line, and what it is here. `{…}` are the files and ids of this test.
+# Placeholders in a line, with their values here. `{…}` are the files and ids of this test.
 STANDS_FOR = {
     "/fleet/job42/": "{fleet}",
     "/data/lake": "{lake}",
@@ -60,7 +63,7 @@ STANDS_FOR = {
 
 
 def blocks() -> Iterator[str]:
-    """The pages' blocks of commands, without those in another language."""
+    """Yield the pages' blocks of commands, without blocks in another language."""
     for page in PAGES:
         for block in re.finditer(r"^```(\w*)\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.DOTALL):
             if not block[1]:
@@ -68,13 +71,13 @@ def blocks() -> Iterator[str]:
 
 
 def commands() -> list[str]:
-    """Each line that a reader may type, without what follows behind a #."""
+    """Return each line that a reader may type, without the comment after a #."""
     lines = dict.fromkeys(line for block in blocks() if "$ " not in block for line in block.splitlines())
     return [shlex.join(shlex.split(line, comments=True)) if "#" in line else line for line in lines if line.strip()]
 
 
 def queries() -> list[tuple[str, str]]:
-    """Each query with the table that the page shows."""
+    """Return each query with the table that the page shows."""
     pairs = []
     for block in blocks():
         for part in block.split("$ ")[1:]:
@@ -85,7 +88,7 @@ def queries() -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with all files that the pages name."""
+    """Return a folder with all files that the pages name."""
     return make_world(tmp_path_factory.mktemp("readme"))
 
 
@@ -123,7 +126,7 @@ def write_dump(path: Path, n_calls: int, state: str = "scheduled") -> None:
 
 
 def asked(query: str) -> str:
-    """The first column of a query's rows, blanks between."""
+    """Return the first column of a query's rows, separated by blanks."""
     said = CliRunner().invoke(app, ["sql", query, "--format", "json"])
     return " ".join(str(next(iter(row.values()))) for row in json.loads(said.stdout))
 
@@ -155,7 +158,7 @@ def test_every_line_runs_and_every_query_prints_what_is_shown(world: Path, monke
     assert CliRunner().invoke(app, ["ingest", "fleet"]).exit_code == 0
     shown = queries()
     assert len(shown) == 4
-    for query, table in shown[:3]:  # of the demo's capture; the fourth is of a machine's measurements
+    for query, table in shown[:3]:  # of the demo's capture; the fourth is about a machine's measurements
         said = CliRunner().invoke(app, ["sql", query])
         assert [row.rstrip() for row in said.stdout.splitlines()] == table.splitlines(), query
     lines = [line for line in commands() if not line.startswith(tuple(NOT_RUN))]
@@ -175,7 +178,7 @@ def test_every_line_runs_and_every_query_prints_what_is_shown(world: Path, monke
 
 
 def answers(folder: Path, text: str) -> Iterator[tuple[re.Match[str], list[str]]]:
-    """Each command of a page that is shown with its answer, and the lines that it prints where the demo's traces are."""
+    """Yield each command that a page shows with its answer, and the lines that it prints with the demo's traces."""
     for block in SHOWN.finditer(text):
         with contextlib.chdir(folder):
             said = CliRunner().invoke(app, shlex.split(block[1])[1:])
@@ -184,12 +187,15 @@ def answers(folder: Path, text: str) -> Iterator[tuple[re.Match[str], list[str]]
 
 
 def pieces(shown: str) -> list[list[str]]:
-    """The parts of a shown answer; `…` stands for what is left out between and after them."""
+    """Split a shown answer into its parts. A line `…` marks omitted lines between and after them."""
     return [part.splitlines() for part in re.split(r"^…\n", shown, flags=re.M) if part]
 
 
 def printed(shown: str, said: list[str]) -> list[list[str]]:
-    """The same parts of what was printed: the first from its first line on, each other one from the line that it begins with."""
+    """Return the same parts of the printed lines.
+
+    The first starts at the first line, each other part at its own first line.
+    """
     parts = pieces(shown)
     starts = [0, *(said.index(part[0]) for part in parts[1:])]
     return [said[start : start + len(part)] for start, part in zip(starts, parts, strict=True)]
@@ -206,7 +212,7 @@ def test_answers_in_the_readme_are_what_the_commands_print(tmp_path: Path) -> No
     assert kinds == ["demo/capture/rank0.json.gz", "demo/serving/server.json.gz", "demo/capture"]
 
 
-@pytest.mark.slow  # a lake is made, published and asked with Ibis: the notebooks' own tests show most of it
+@pytest.mark.slow  # creates, publishes and queries a lake with Ibis; the notebooks' own tests cover most of it
 def test_the_notebook_sample_works_after_the_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("ibis", reason="the extra notebook is not installed")
     synthetic(tmp_path / "demo")
@@ -216,7 +222,7 @@ def test_the_notebook_sample_works_after_the_demo(tmp_path: Path, capsys: pytest
         exec(sample, names)
         names["analyzer"].close()
     assert "Of 2.64 ms the GPU computes" in capsys.readouterr().out
-    assert "'.[dagster,notebook]'" in (README.parent / "Makefile").read_text()  # what `make demo` installs
+    assert "'.[dagster,notebook]'" in (README.parent / "Makefile").read_text()  # `make demo` installs these extras
 
 
 def test_the_second_runs_are_those_of_the_page_about_them() -> None:
@@ -256,7 +262,7 @@ def test_what_stands_for_something_stands_there() -> None:
 
 
 def rewrite() -> None:
-    """Put what the commands print into the README, as many lines as there are (of a new block: ten)."""
+    """Put the printed lines into the README, as many as it shows now (of a new block: ten)."""
     text = README.read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory() as folder:
         synthetic(Path(folder) / "demo")

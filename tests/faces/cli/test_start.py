@@ -1,4 +1,4 @@
-"""Commands start quickly: what they do not need is not imported, and the list of all of them is drawn without rich."""
+"""Quick starts of commands: no unneeded module is imported, and the list of all commands is drawn without rich."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ finally:
 
 
 def imported(heavy: tuple[str, ...], *words: object) -> list[str]:
-    """Which of these modules are there once a command has ended."""
+    """Return which of these modules are loaded when a command ends."""
     command = [sys.executable, "-c", _SEEN, ",".join(heavy), *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -98,11 +98,12 @@ def test_unusual_terminals_are_left_to_typer(name: str, monkeypatch: pytest.Monk
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("start")
     ingest([write_trace(folder / "rank0.json", 0)], Lake(folder / "lake"))
-    list(imported(_HEAVY, "sql", "SELECT count(*) FROM kernels", "--lake", folder / "lake"))  # computed and published
+    # computes and publishes the table
+    list(imported(_HEAVY, "sql", "SELECT count(*) FROM kernels", "--lake", folder / "lake"))
     return folder / "lake"
 
 
-# With a name of each kind: a table in the lake, one that is computed, a view over others.
+# One query reads a stored and a computed table.
 @pytest.mark.parametrize(
     "query", first_of(["SELECT count(*) FROM kernels JOIN traces USING (trace_id)", "SELECT 1"], 1)
 )
@@ -118,14 +119,14 @@ def test_a_query_imports_what_it_needs(lake: Path, query: str) -> None:
 
 
 def test_a_page_binds_no_values() -> None:
-    """Each bound value would import pandas, a tenth of a page's time."""
+    """A bound value imports pandas, which takes a tenth of a page's time."""
     bound = re.compile(r"[ =(]\$\w+\b|\?[\",) ]")
     pages = [*Path(report.__path__[0]).rglob("*.py")]
     assert len(pages) > 20
     assert [path.name for path in pages if bound.search(path.read_text(encoding="utf-8"))] == []
 
 
-@pytest.mark.slow  # eight processes; what a query imports is below
+@pytest.mark.slow  # eight processes; the imports of a query are tested below
 def test_one_more_trace_imports_no_pandas(lake: Path, tmp_path: Path) -> None:
     """Values bound to a query's parameters would import it."""
     assert (
@@ -158,7 +159,7 @@ def test_numpy_starts_no_threads() -> None:
 
 
 def parsed(*words: str) -> dict[str, Any] | str:
-    """The values of a command's parameters, or what is wrong with its words."""
+    """Return the values of a command's parameters, or the error message about its words."""
     group: Any = typer.main.get_command(app)
     try:
         return group.commands[words[0]].make_context(words[0], [*words[1:]]).params
@@ -207,7 +208,7 @@ def test_values_are_those_that_typer_takes(words: str, monkeypatch: pytest.Monke
     ours = parsed(*words.split())
     monkeypatch.setattr(commands, "take_simple_values", lambda *_: None)
     assert ours == parsed(*words.split())
-    if isinstance(ours, dict):  # 1 == 1.0, and Format.json == "json"
+    if isinstance(ours, dict):  # because 1 == 1.0, and Format.json == "json"
         theirs = parsed(*words.split())
         assert isinstance(theirs, dict)
         assert {name: type(value) for name, value in ours.items()} == {n: type(value) for n, value in theirs.items()}

@@ -1,4 +1,4 @@
-"""`tracelake status`: what a probe sees, and when it says that something is wrong."""
+"""`tracelake status`: the values that it reports, and the limits at which it exits with 1."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.lake import world
 
 
 class Watched:
-    """A lake with one trace of one folder."""
+    """A lake with one trace from a watched folder."""
 
     def __init__(self, folder: Path) -> None:
         self.lake, self.inbox = Lake(folder / "lake"), folder / "inbox"
@@ -66,7 +66,7 @@ def test_nothing_is_wrong(watched: Watched) -> None:
 
 
 def test_files_that_wait(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Since they arrived: `cp -p` copies the time of an old file's last change."""
+    """Files wait since they arrived, because `cp -p` copies the time of an old file's last change."""
     age(write_trace(watched.inbox / "rank1.json", 1), 7 * 86_400)
     monkeypatch.setattr(pipelines.lake.status, "time", SimpleNamespace(time=lambda: time.time() + 1800))
     code, answer, _ = watched.ask()
@@ -131,7 +131,7 @@ def test_models_that_failed(watched: Watched) -> None:
     assert [watched.ask("--max-failed", most)[0] for most in "12"] == [1, 0]
 
 
-@pytest.mark.slow  # an instance of Dagster; its table by hand is above
+@pytest.mark.slow  # an instance of Dagster; its table, written by hand, is tested above
 def test_dagster_still_keeps_its_runs_so(tmp_path: Path) -> None:
     dg = pytest.importorskip("dagster", reason="the extra dagster is not installed")
 
@@ -148,7 +148,7 @@ def test_dagster_still_keeps_its_runs_so(tmp_path: Path) -> None:
 def test_what_cannot_be_looked_at(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     (watched.inbox / "linked").symlink_to(watched.lake.root)
     code, answer, _ = watched.ask()
-    assert code == 0  # on purpose, perhaps; it is named
+    assert code == 0  # it may be on purpose, so it is only named
     assert list(answer["passed_over"]) == [str(watched.inbox / "linked")]
     really = os.scandir
     locked = watched.inbox / "locked"
@@ -188,7 +188,7 @@ def test_what_is_not_measured_is_null(tmp_path: Path) -> None:
 
 
 class FakeStore:
-    """A store without a folder, as a DuckLake is, with one trace of one batch."""
+    """A store without a folder, like a DuckLake, with one trace of one batch."""
 
     lake = None
 
@@ -205,7 +205,10 @@ class FakeStore:
 
 
 def test_of_a_store_without_a_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The watched folder of the environment, as in our image, is not looked at; one that the user named is an error."""
+    """The watched folder of the environment, as in our image, is not scanned.
+
+    A folder that the user named is an error.
+    """
     monkeypatch.setattr("pipelines.runs.store.open_store", lambda _: FakeStore())
     monkeypatch.setenv("TRACELAKE_INBOX", str(tmp_path))
     command = ["status", "--lake", "ducklake:x", "--json"]
@@ -235,9 +238,9 @@ def test_for_people(watched: Watched) -> None:
     assert "last commit" in done.stdout and "waiting files" in done.stdout
 
 
-@pytest.mark.slow  # what gives way to what is in tests/lake/test_superseded.py
+@pytest.mark.slow  # tests/lake/test_superseded.py tests which trace supersedes which
 def test_a_trace_that_gave_way_to_a_better_one_is_nothing_wrong(watched: Watched) -> None:
-    """A file that is written while it is taken in comes cut first, and whole later."""
+    """A file that is ingested while it is being written arrives truncated first, and whole later."""
     whole = world.write_trace(watched.inbox / "rank5.json", 5, n=12)
     data = whole.read_bytes()
     for content in (data[: len(data) // 2], data):

@@ -43,7 +43,7 @@ def test_percent_and_time_left_where_the_end_is_known(monkeypatch: pytest.Monkey
     unknown = shown(None, 4, monkeypatch)
     assert "%" not in unknown and "left:" not in unknown and "step 3" in unknown
     last = shown(2, 5, monkeypatch).rpartition("step 4")[2]
-    assert "%" not in last  # more than was expected: no number that is not true
+    assert "%" not in last  # more steps than expected, so the percentage would be wrong
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""prices.csv and roles.csv: what is wrong in them stops the queries that need them, with a sentence, and no others."""
+"""Errors in prices.csv and roles.csv, which stop only the queries that need these files, with a sentence."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_wrong_prices_stop_what_needs_prices(lake: Lake, tmp_path: Path) -> None
         assert_refused(ask(lake, table), "prices.csv:1: a column 'price' is not known")
     said = CliRunner().invoke(app, ["ingest", str(tmp_path / "rank0.json"), "--lake", str(lake.root)])
     assert said.exit_code == 0 and "no prices: " in said.stderr
-    # Whoever opens the file itself sees why the table is empty.
+    # A user who opens the file directly sees why the table is empty.
     with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
         shown = con.execute("SELECT comment FROM duckdb_tables() WHERE table_name = 'job_prices'").fetchall()
     assert "No rows, because of " in shown[0][0] and "prices.csv:1" in shown[0][0]
@@ -88,22 +88,23 @@ def test_wrong_prices_stop_what_needs_prices(lake: Lake, tmp_path: Path) -> None
     assert json.loads(ask(lake, "job_prices").stdout) == [{"n": 1}]
 
 
-@pytest.mark.slow  # wrong prices are above, wrong roles in tests/fleet
+@pytest.mark.slow  # wrong prices are tested above, wrong roles in tests/fleet
 def test_wrong_roles_stop_what_needs_roles(lake: Lake, tmp_path: Path) -> None:
     roles = lake.root / "roles.csv"
     roles.write_text("rank,role,group\n0,pp,a\n1,pp,b\n")
     materialize_all(lake, ["capture_roles", "collectives"])
     before = {table: table_files(lake.root, table) for table in ("captures", "capture_roles", "collectives")}
     roles.write_text("rank,role,group\n0,pp\n")
-    assert_refused(ask(lake, "straggler_groups"), "roles.csv:2: 'group' is empty")  # which reads capture_roles
+    assert_refused(ask(lake, "straggler_groups"), "roles.csv:2: 'group' is empty")  # the view reads capture_roles
     for table, n in (("kernels", 8), ("capture_ranks JOIN collectives USING (capture_id)", 0)):
         assert json.loads(ask(lake, table).stdout) == [{"n": n}]
-    assert {table: table_files(lake.root, table) for table in before} == before  # nothing was computed anew for it
+    assert {table: table_files(lake.root, table) for table in before} == before  # nothing was recomputed for it
     ingest([write_trace(tmp_path / "rank2.json", 2, distributedInfo={"rank": 2})], lake, job="train")
     assert json.loads(ask(lake, "capture_ranks").stdout) == [{"n": 3}]
     with pytest.raises(RolesError, match=r"roles\.csv:2: 'group' is empty"):
         materialize_all(lake, ["capture_roles"])
-    roles.write_text("rank,role,group\n0,pp,a\n2,pp,b\n")  # what was computed without roles is computed with them
+    # a capture that was computed without roles is recomputed with them
+    roles.write_text("rank,role,group\n0,pp,a\n2,pp,b\n")
     assert json.loads(ask(lake, "capture_roles").stdout) == [{"n": 2}]
 
 

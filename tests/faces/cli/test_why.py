@@ -1,4 +1,4 @@
-"""`tracelake why`: what it takes, what it prints, and where it is refused."""
+"""`tracelake why`: its arguments, its output, and the arguments that it refuses."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 once = cache(run)
-"""`run`, of a file that does not change."""
+"""`run`, cached, for a file that does not change."""
 
 
 @pytest.mark.slow  # 4 s
@@ -44,7 +44,7 @@ def test_it_fits_a_screen_and_a_file_alone_is_the_same_question(trace: Path) -> 
     said = once("why", trace).stdout
     assert run(trace).stdout == said
     lines = said.splitlines()
-    # A command is in one line, however long: it is there to be copied. Nor are caveats cut.
+    # Commands are not wrapped, however long, so that they can be copied. Caveats are not cut, either.
     own = [line for line in lines if "tracelake what-if" not in line and not line.startswith(("info", "warning"))]
     assert max(map(len, own)) <= 80 and len(lines) <= 45
     text = " ".join(said.split())
@@ -63,7 +63,7 @@ def test_its_commands_are_answered(trace: Path) -> None:
         run(*shlex.split(command)[1:])
 
 
-@pytest.mark.slow  # test_its_commands_are_answered
+@pytest.mark.slow  # test_its_commands_are_answered runs the commands
 def test_its_commands_speak_of_the_same_window(trace: Path) -> None:
     said = once("why", trace, "--annotation", "ProfilerStep", "--instance", "1").stdout
     (command,) = [
@@ -73,7 +73,7 @@ def test_its_commands_speak_of_the_same_window(trace: Path) -> None:
     assert length and f"instead of {length[1]} " in run(*shlex.split(command)[1:]).stdout
 
 
-@pytest.mark.slow  # tests/faces/cli/test_meant.py
+@pytest.mark.slow  # tests/faces/cli/test_meant.py tests --step of `slice`
 def test_steps_by_number_and_all_of_them(trace: Path) -> None:
     (whole, *steps) = json.loads(run("why", trace, "--step", "all", "--json").stdout)
     assert [step["window"]["window_id"] for step in steps] == ["ProfilerStep#5", "ProfilerStep#6", "ProfilerStep#7"]
@@ -84,13 +84,13 @@ def test_steps_by_number_and_all_of_them(trace: Path) -> None:
     assert "the trace has no step 9: its steps are 5, 6, 7" in run("why", trace, "--step", "9", code=1).output
 
 
-@pytest.mark.slow  # tests/critical_path/test_windows.py
+@pytest.mark.slow  # tests/critical_path/test_windows.py tests windows of annotations
 def test_what_runs_under_an_annotation(trace: Path) -> None:
     step = json.loads(once("why", trace, "--step", "6", "--json").stdout)
     named = json.loads(run("why", trace, "--annotation", "ProfilerStep", "--instance", "1", "--json").stdout)
     assert named.pop("window") == {**step.pop("window"), "window_id": "ProfilerStep 1"}
     for row in (*named["causes"], *named["fixes"], *step["causes"], *step["fixes"]):
-        for command in ("command", "cause_command"):  # each names its window as it was asked for
+        for command in ("command", "cause_command"):  # each command names its window as the user did
             row[command] = row.get(command, "").partition(" --annotation ")[0]
     assert named == step
     for more, said in (
@@ -102,14 +102,14 @@ def test_what_runs_under_an_annotation(trace: Path) -> None:
         assert said in run("why", trace, *more, code=1).output
 
 
-@pytest.mark.slow  # 2 s: ids are in faces/test_subject.py
+@pytest.mark.slow  # 2 s; faces/test_subject.py tests ids
 def test_an_id_is_answered_from_its_tables_and_several_are_named(trace: Path, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     run("ingest", trace, "--lake", lake)
     run("materialize", *TABLES, "--lake", lake)
     (row,) = json.loads(run("sql", "SELECT trace_id FROM traces", "--lake", lake, "--format", "json").stdout)
     printed = run("why", row["trace_id"][:8], "--lake", lake, "--json").stdout
-    # Commands name the trace as it was asked for.
+    # Commands name the trace as the user did.
     printed = printed.replace(f"what-if {row['trace_id'][:8]} ", f"what-if {trace} ").replace(f" --lake {lake}", "")
     assert json.loads(printed) == json.loads(once("why", trace, "--json").stdout)
     both = run("why", trace, row["trace_id"], "--lake", lake).stdout
@@ -128,12 +128,12 @@ def test_an_annotation_called_full_is_not_the_whole_trace() -> None:
     for instance, window_id in ((None, "full 0"), ("2", "full 2")):
         options = _WindowOptions("", "full", instance, None)
         (request,) = _windows(None, "trace", options)
-        assert (request.window_id, request.annotation) == (window_id, "full")  # headings and JSON name it by its id
+        assert (request.window_id, request.annotation) == (window_id, "full")  # headings and JSON use the window's id
         instances = [] if instance is None else ["--instance", instance]
         assert options.options(_NamedAnswer("a.json", Mock()), DEFAULT_LAKE) == ["--annotation", "full", *instances]
 
 
-@pytest.mark.slow  # 2 s; what is refused is below
+@pytest.mark.slow  # 2 s; refused options are tested below
 def test_what_has_no_path_is_told(tmp_path: Path) -> None:
     path = tmp_path / "empty.json"
     path.write_text(json.dumps({"traceEvents": [{"ph": "X", "name": "load", "pid": 1, "tid": 1, "ts": 0, "dur": 10}]}))
@@ -159,7 +159,7 @@ def test_what_has_no_path_beside_windows_that_have_one_is_named(capsys: pytest.C
     ]
 
 
-@pytest.mark.slow  # 2 s: the lines are above
+@pytest.mark.slow  # 2 s; the lines are tested above
 def test_a_step_without_a_path_is_named(tmp_path: Path) -> None:
     steps = [x("user_annotation", f"ProfilerStep#{number}", 1000 * number, 900) for number in (1, 2)]
     events = [*steps, op("aten::mm", 1000, 10), call("cudaLaunchKernel", 1002, 5, 1), kernel("gemm", 1020, 30, 1)]
@@ -184,13 +184,16 @@ def test_what_is_saved_by_gaps_in_which_the_trace_lacks_events_says_so_beside_th
     ("options", "command"), [("--remove cause:start", "what-if job/ --remove cause:start"), (None, "capture-path job/")]
 )
 def test_the_command_of_a_cause_of_a_capture(options: str | None, command: str) -> None:
-    """Of what was not retimed, the one that shows the path."""
+    """A cause that was not retimed has the command that shows the path."""
     cause = Cause({"cause": "start"}, [{"rank": 1, "name": "outside operators", "cause_options": options}])
     assert cause.command("job/") == f"tracelake {command}"
 
 
 def test_what_a_late_rank_saves_is_told_of_the_rank_that_is_retimed() -> None:
-    """Two ranks are late in turn: without what one of them does the other is late still."""
+    """Two ranks are late in turn.
+
+    Without the copies of one rank the other is still late, so the sentence names the retimed rank.
+    """
     row = {
         "duration_ns": 5000,
         "cause_saves_ns": 2000,
@@ -241,7 +244,7 @@ def test_what_a_profiler_cost_another_writers_trace_is_not_known(tmp_path: Path)
     assert "is not known" in said.output and "without the profiler" not in said.stdout
 
 
-@pytest.mark.slow  # 2 s; a time that cannot be is refused, above
+@pytest.mark.slow  # 2 s; an impossible time is refused, see above
 def test_a_profiler_that_cost_too_little_is_told(trace: Path) -> None:
     assert "the profiler cost too little" in run("why", trace, "--without-profiler").output
 

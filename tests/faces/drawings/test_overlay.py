@@ -1,4 +1,4 @@
-"""The overlay: which events it keeps, where its arrows and the path's own track lie, and that times stay exact."""
+"""The overlay: the events that it keeps, the positions of its arrows and of the path's own track, and exact times."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def own_events(trace: dict[str, Any]) -> list[dict[str, Any]]:
-    """The trace's events without those that the overlay added."""
+    """Return the trace's events without those that the overlay added."""
     added = {e["pid"] for e in trace["traceEvents"] if e.get("args", {}).get("name") == TRACK}
     return [e for e in trace["traceEvents"] if e.get("cat") != "critical_path" and e["pid"] not in added]
 
@@ -133,7 +133,7 @@ def test_counters_are_those_of_the_tables(con, tmp_path):
     con.execute(
         "CREATE TABLE kernels (trace_id VARCHAR, class VARCHAR, device BIGINT, start_ns BIGINT, duration_ns BIGINT, bytes BIGINT)"
     )
-    copies = ((0, 10, 100), (5, 10, 50), (40, 0, 9), (50, 10, None))  # ns, ns, bytes: two overlap
+    copies = ((0, 10, 100), (5, 10, 50), (40, 0, 9), (50, 10, None))  # start and duration in ns, bytes; two overlap
     con.executemany("INSERT INTO kernels VALUES ('t', 'MEMORY', 0, ?, ?, ?)", [(BASE + a, b, c) for a, b, c in copies])
     trace = read(write_overlay(con, "t", None, tmp_path))
     counters = [(e["name"], e["ts"], e["args"]) for e in trace["traceEvents"] if e["ph"] == "C"]
@@ -228,7 +228,10 @@ def test_steps_that_go_back_in_time_are_clipped():
 
 @pytest.mark.parametrize("name", ["a.pt.trace.json", "a.json.gz"])
 def test_an_overlay_of_another_trace_stays(con, tmp_path, name):
-    """Two ranks may be in one file. An overlay of the same trace, and what is no overlay, are replaced."""
+    """Two ranks may be in one file.
+
+    An overlay of the same trace is replaced, and so is a file that is not an overlay.
+    """
     con.execute("INSERT INTO traces VALUES ('u', '/data/rank0.json.gz', '{}')")
     plain, stem = tmp_path / f"overlaid_critical_path_{name}", "overlaid_critical_path_a"
     for before in (b"", b"not packed", b'{"tracelake": 5}', b'{"tracelake": {"of": [', gzip.compress(b"{" * 9)[:-9]):
@@ -333,7 +336,7 @@ def test_arrows_of_an_overlay_of_an_overlay_are_not_tied_to_the_earlier_ones(con
 
 
 def test_memory_events_without_their_arguments_are_no_counter() -> None:
-    """As in a trace whose arguments were removed."""
+    """A trace whose arguments were removed has such events."""
     arguments: list[tuple[int, dict[str, int]]] = [(10, {}), (20, {"Bytes": 8})]
     con, trace_id = connect(
         [{"ph": "i", "name": "[memory]", "pid": 1, "tid": 1, "ts": ts, "args": args} for ts, args in arguments]

@@ -1,4 +1,4 @@
-"""Overlays of real traces: every arrow has a slice at both ends, no GPU work is missing, counters are those of the tables."""
+"""Overlays of real traces: arrows have a slice at both ends, no GPU work is missing, counters match the tables."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ from tests.shared_traces import is_trace
 
 TRACES = Path(__file__).parents[4] / "shared" / "traces"
 ONE_OF_EACH_KIND = {"single", "dialects", "critical_path"}
-"""Folders whose traces are of different writers. Of others, whose traces are of one program or one job, there are two."""
+"""Folders whose traces are from different writers, of which all files are used.
+
+In other folders the traces are of one program or job, so two are used.
+"""
 
 
 def _files() -> list[Path]:
@@ -38,8 +41,8 @@ def _files() -> list[Path]:
 
 
 FILES = _files()
-SMALL = {"alexnet"}  # others take seconds: all of it is JSON
-"""Of NVIDIA and of AMD, the second with a graph; the others are slow."""
+SMALL = {"alexnet"}  # the other files take seconds, because all of their JSON is read
+"""An NVIDIA trace and an AMD trace with a graph. The other files are slow."""
 
 
 def events(path: Path) -> list[dict[str, Any]]:
@@ -51,10 +54,10 @@ def events(path: Path) -> list[dict[str, Any]]:
 
 
 def without_slice(drawn: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The ends of arrows that no viewer could tie to a slice, looked for one by one."""
+    """Return the ends of arrows that no viewer could tie to a slice. Each end is checked separately."""
     slices: dict[tuple, list[tuple[float, float]]] = defaultdict(list)
     for event in drawn:
-        if event["ph"] in ("X", "B"):  # the end of a B event is not looked for: it is at least open
+        if event["ph"] in ("X", "B"):  # the end of a B event is not looked up, because the slice is at least open
             end = event["ts"] + (event.get("dur") or 0) if event["ph"] == "X" else float("inf")
             slices[event["pid"], event["tid"]].append((event["ts"], end))
     places = {}
@@ -81,7 +84,7 @@ def arrow(event: dict[str, Any]) -> tuple:
 
 
 def part_arrows(drawn: list[dict[str, Any]]) -> set[tuple]:
-    """Arrows that lack their start or their end."""
+    """Return the arrows without a start or without an end."""
     ends: dict[tuple, set[str]] = defaultdict(set)
     for event in drawn:
         if event["ph"] in ("s", "t", "f"):
@@ -102,7 +105,7 @@ def part_arrows(drawn: list[dict[str, Any]]) -> set[tuple]:
     ],
 )
 def test_every_arrow_has_its_slices_and_no_gpu_work_is_missing(path: Path, tmp_path: Path) -> None:
-    # In 2021 an arrow names its thread by a number and the slices there by a text; the overlay writes both alike.
+    # In 2021 an arrow names its thread by a number, and slices name it by a text. The overlay writes both alike.
     trace_events = [event | {"tid": str(event.get("tid"))} for event in events(path) if event.get("ph")]
     source = [event for event in trace_events if event["ph"] in ("s", "t", "f")]
     wrong = part_arrows(trace_events) | {arrow(event) for event in without_slice(trace_events)}
@@ -128,7 +131,7 @@ def test_every_arrow_has_its_slices_and_no_gpu_work_is_missing(path: Path, tmp_p
             ours = sum(event["ph"] == "s" and event["cat"] == "critical_path" for event in drawn)
             own = sum(event["ph"] in ("s", "t", "f") and event["cat"] != "critical_path" for event in drawn)
             assert ours >= steps and own + left_out[0] == len(source)
-            if not only_critical:  # no more is left out than must be, and no GPU work at all
+            if not only_critical:  # only arrows that cannot be drawn are omitted, and no GPU work
                 assert own == sum(arrow(event) not in wrong for event in source)
                 assert (
                     Counter(name for (name,) in names) - Counter(e["name"] for e in drawn if e["ph"] == "X")

@@ -1,4 +1,4 @@
-"""The re-drawn trace: unmoved without a change, in order with one, and by hand where a person can add up."""
+"""The redrawn trace: unmoved without a change, in order with a change, and equal to sums done by hand."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def as_it_was(con: duckdb.DuckDBPyConnection) -> dict[str, np.ndarray]:
 
 @pytest.mark.slow
 def test_without_a_change_nothing_moves(tmp_path: Path) -> None:
-    """The path's rule says more than that: what the model does not explain stays, too."""
+    """The path's rule requires more: time that the model does not explain must stay, too."""
     spec = CaptureSpec(ranks=1, steps=3, seed=3, include_python_frames=True)
     traces = [random_capture(1), random_capture(2), write_capture(spec, tmp_path).ranks[0].path]
     for trace in traces:
@@ -65,7 +65,7 @@ def test_without_a_change_nothing_moves(tmp_path: Path) -> None:
     ("profile", "seed"), first_of([(profile, seed) for seed in (1, 29) for profile in ("default", "hta")], 2)
 )
 def test_order_holds_under_any_change(profile: str, seed: int) -> None:
-    """No event ends before it starts, streams keep their order, and what lay inside an event still does."""
+    """No event ends before it starts, streams keep their order, and an event inside another event stays inside."""
     with opened(random_capture(seed), profile) as (con, window):
         slices = con.execute(
             "SELECT event_id, start_ns, duration_ns, cat IN ('kernel', 'gpu_memcpy', 'gpu_memset'), pid || '/' || tid FROM events "
@@ -95,9 +95,9 @@ def drawn(trace: dict[str, Any] | Path, scenario: Scenario, folder: Path) -> dic
         return json.load(file)
 
 
-@pytest.mark.slow  # 2 s: without a change nothing moves, too
+@pytest.mark.slow  # 2 s; without a change nothing moves, see above
 def test_a_path_that_did_not_change_is_drawn_as_the_overlay_draws_it(tmp_path: Path) -> None:
-    """Both show the rows of `critical_path`, also where a step waits for work of the step before it."""
+    """Both show the rows of `critical_path`, even if a step waits for work of the previous step."""
     for number, (trace, annotation) in enumerate(((random_capture(1), ""), (HELD_UP, "ProfilerStep"))):
         con, trace_id = connect(trace)
         request = WindowRequest(trace_id, "w", "default", annotation)
@@ -111,7 +111,10 @@ def test_a_path_that_did_not_change_is_drawn_as_the_overlay_draws_it(tmp_path: P
 
 
 def test_a_chain_of_halved_kernels(tmp_path: Path) -> None:
-    """Kernels of 25 instead of 50 us follow each other 1 us apart; the sync and what follows it come 125 us earlier."""
+    """Kernels of 25 instead of 50 us follow each other 1 us apart.
+
+    The sync and the events after it come 125 us earlier.
+    """
     before = json.loads(textbook("chain").text)
     after = drawn(before, scaled(computation=0.5), tmp_path)["traceEvents"]
 
@@ -134,7 +137,10 @@ def test_a_chain_of_halved_kernels(tmp_path: Path) -> None:
 
 
 def test_a_kernel_made_slower_pushes_the_next_one(tmp_path: Path) -> None:
-    """Where the trace shows an idle stream the graph has no edge between two kernels; the drawing keeps them apart."""
+    """The stream is idle between the two kernels, so the graph has no edge between them.
+
+    The drawing keeps them apart.
+    """
     trace = json.loads(textbook("cpu_bound").text)
     kernels = [e for e in drawn(trace, scaled(computation=30), tmp_path)["traceEvents"] if e.get("cat") == "kernel"]
     assert all(a["ts"] + a["dur"] <= b["ts"] for a, b in pairwise(kernels))
@@ -142,7 +148,10 @@ def test_a_kernel_made_slower_pushes_the_next_one(tmp_path: Path) -> None:
 
 
 def test_a_clock_keeps_other_events_in_place() -> None:
-    """Graph events 10-20 and 30-50 move to 10-15 and 25-35; others keep their distance, but pass none of these."""
+    """Graph events 10-20 and 30-50 move to 10-15 and 25-35.
+
+    Other events keep their distance, but do not pass any of these.
+    """
     clock = Clock(np.array([10, 20, 30, 50]), np.array([10, 15, 25, 35]), np.array([False, True, False, True]))
     starts = clock.move(np.array([0, 9, 10, 12, 18, 20, 25, 29, 30, 45, 50, 60]), ends=False)
     assert starts.tolist() == [0, 9, 10, 12, 15, 15, 20, 24, 25, 35, 35, 45]

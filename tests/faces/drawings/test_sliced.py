@@ -1,4 +1,4 @@
-"""`tracelake slice`: a step or a query's rows as a trace: the events asked for, with their own times, and arrows with slices."""
+"""`tracelake slice`: a step or a query's rows as a trace, with events at their own times and arrows between slices."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_step_of_a_rank_has_its_events_and_the_work_that_it_launched(lake: Pat
 
 
 def test_a_step_is_without_what_ends_at_its_start_or_begins_at_its_end() -> None:
-    """Steps follow each other without a gap, so the step before would be in it, too."""
+    """Steps follow each other without a gap, so the previous step would be included, too."""
     events = [
         ("before", 0, 10),
         ("into it", 5, 6),
@@ -100,7 +100,7 @@ def test_events_of_a_query_keep_their_arguments_and_get_its_columns(lake: Path, 
     assert answer["n_events"] == len(drawn) == len(expected) > 0
     assert sorted(event["args"]["query"]["mine"] for event in drawn) == sorted(ns for (ns,) in expected)
     assert all("stream" in event["args"] for event in drawn)
-    assert len({event["pid"] for event in drawn}) == 2  # a process of its own for each rank
+    assert len({event["pid"] for event in drawn}) == 2  # a separate process for each rank
 
 
 def test_events_without_a_time_are_left_out(lake: Path, tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_times_of_rows_are_no_values(lake: Path, tmp_path: Path) -> None:
     ],
 )
 def test_the_steps_are_listed_without_another_command(n: int, said: str) -> None:
-    """Files are in no lake, which a command could ask."""
+    """Files are not in a lake, so a command that queries a lake cannot list their steps."""
     con = duckdb.connect()
     con.execute("CREATE TABLE traces AS SELECT 'a' AS trace_id, 'a.json' AS file, 0 AS rank")
     con.execute(f"CREATE TABLE profiler_steps AS SELECT 'a' AS trace_id, 5 + range AS step FROM range({n})")
@@ -205,7 +205,7 @@ def test_slices_that_overlap_are_on_tracks_of_their_own(tmp_path: Path) -> None:
 
 
 def strict(text: str) -> Any:
-    """JSON as its standard has it, without NaN and Infinity."""
+    """Parse JSON as in the standard, without NaN and Infinity."""
     return json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
 
 

@@ -1,4 +1,4 @@
-"""The merged timeline of a capture: everything is in it, on one clock, and its arrows begin and end in slices."""
+"""The merged timeline of a capture: it has all events, on one clock, and its arrows begin and end in slices."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def ns(microseconds: float) -> int:
 
 
 def by_rank(events: list[dict]) -> dict[int, list[dict]]:
-    """The events of each rank, the arrows between ranks left out."""
+    """Return the events of each rank, without the arrows between ranks."""
     events_by_rank: dict[int, list[dict]] = defaultdict(list)
     for event in events:
         if event.get("cat") != "collective":
@@ -113,7 +113,10 @@ def test_the_kernels_of_a_collective_end_together(whole: list[dict], folder: Pat
 
 
 def assert_arrows(events: list[dict]) -> int:
-    """Each arrow has a start and an end, and each of them lies in a slice of its thread. Returns how many join ranks."""
+    """Check that each arrow has a start and an end, each within a slice of its thread.
+
+    Return how many arrows join ranks.
+    """
     slices: dict[tuple, list[tuple[int, int]]] = defaultdict(list)
     for event in events:
         if event["ph"] == "X":
@@ -146,7 +149,7 @@ def test_arrows_lead_from_rank_to_rank_to_the_last_one(
 def test_collectives_that_are_not_used_have_no_arrow(
     con: duckdb.DuckDBPyConnection, capture_id: str, tmp_path: Path
 ) -> None:
-    """The fit found that their ranks do not leave together, so nobody is known to have waited for the last."""
+    """The ranks of these collectives do not leave together, so it is unknown whether a rank waited for the last."""
     own = copied(con)
     own.execute("UPDATE collectives SET refused_reason = 'noisy_ends: 400 us' WHERE collective_id <> 3")
     events = merged(write_timeline(own, capture_id, tmp_path / "used.json").path)
@@ -173,7 +176,7 @@ def test_one_step(con: duckdb.DuckDBPyConnection, capture_id: str, tmp_path: Pat
 
 
 def copied(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
-    """The tables that a timeline is made from, to be changed."""
+    """Copy the tables from which a timeline is made, so that the test can change them."""
     own = duckdb.connect()
     for table in (*TABLES, "events", "findings"):
         rows = con.sql(f"FROM {table}").to_arrow_table()
@@ -200,7 +203,7 @@ def test_arrows_that_leave_the_step_are_left_out(
 def test_a_rank_that_is_not_aligned_has_no_place_among_the_others(
     con: duckdb.DuckDBPyConnection, capture_id: str, tmp_path: Path
 ) -> None:
-    """Its collectives are matched, but nothing says when they were on the others' clock."""
+    """Its collectives are matched, but their times on the other ranks' clock are unknown."""
     own = copied(con)
     own.execute("UPDATE clock_offsets SET offset_ns = NULL, error_ns = NULL WHERE rank = 2")
     written = write_timeline(own, capture_id, tmp_path / "two.json")

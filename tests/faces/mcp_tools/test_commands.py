@@ -1,4 +1,4 @@
-"""The tools that are commands: fixes, what-if, compare. And the skill, which tells a model how to use them."""
+"""MCP tools that run commands (fixes, what-if, compare), and the skill that explains them to a model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SKILL = Path(commands.__file__).with_name("skill.md").read_text()
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Tool], list[str]]:
-    """The tools of a lake with two traces, and their ids."""
+    """Return the tools of a lake with two traces, and the traces' ids."""
     folder = tmp_path_factory.mktemp("commands")
     files = [trace(folder, "a.json", 100), trace(folder, "b.json", 200)]
     report = ingest(files, Lake(folder / "lake"))
@@ -58,7 +58,7 @@ def test_what_helps_and_its_proof_agree(served: tuple[dict[str, Tool], list[str]
 
 @pytest.mark.slow  # 20 s
 def test_the_options_of_each_fix_give_what_it_saves(tmp_path: Path) -> None:
-    """On a window that lacks a pinned loader, lower precision, a wait less, and garbage collected elsewhere."""
+    """The window has an unpinned loader, float32 kernels, an avoidable wait, and a garbage collection."""
     events = [*loading("enumerate(DataLoader)#_SingleProcess"), call("cudaDeviceSynchronize", 412, 830, 8)]
     events += [annotation("gc.collect", 1250, 300), op("aten::mm", 1550, 10), *launched(1552, (1570, 300), 2, FLOAT32)]
     file = tmp_path / "a.json"
@@ -72,7 +72,7 @@ def test_the_options_of_each_fix_give_what_it_saves(tmp_path: Path) -> None:
         assert proof["before"]["length_us"] - proof["after"]["length_us"] == pytest.approx(fix["saves_us"], abs=0.0011)
 
 
-# Prints the words behind `-m tracelake` as JSON. A shell starts sooner than python.
+# Prints the words after `-m tracelake` as JSON. A shell starts sooner than Python.
 _ECHO = r"""#!/bin/sh
 shift 2
 printf '{"words": ["%s"' "$1"
@@ -84,7 +84,7 @@ printf ']}'
 
 @pytest.fixture
 def words_of_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Tool]:
-    """The tools of a lake in /data, whose commands answer with their own words."""
+    """Return the tools of a lake in /data, whose commands answer with their own words."""
     program = tmp_path / "python"
     program.write_text(_ECHO)
     program.chmod(0o755)
@@ -167,7 +167,7 @@ def test_an_answer_of_many_nested_lists_is_cut_further() -> None:
 def test_a_folder_with_the_name_of_an_id_is_not_read(
     served: tuple[dict[str, Tool], list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Days of captures have such names: 20250131."""
+    """Days of captures have such names, for example 20250131."""
     (tmp_path / "20250131").mkdir()
     trace(tmp_path / "20250131", "rank0.json", 100)
     monkeypatch.chdir(tmp_path)
@@ -176,7 +176,7 @@ def test_a_folder_with_the_name_of_an_id_is_not_read(
 
 
 def test_commands_run_in_an_empty_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """So that none of them reads a file or folder that is called as an id."""
+    """Otherwise a command could read a file or folder whose name is the id."""
     program = tmp_path / "python"
     program.write_text('#!/bin/sh\nprintf \'{"beside": "%s"}\' "$(ls -A)"\n')
     program.chmod(0o755)
@@ -253,7 +253,7 @@ def test_the_skill_is_printed_and_names_only_commands_that_are_there() -> None:
 
 @pytest.mark.slow  # 3 s
 def test_what_is_not_computed_is_not_said_to_be_missing(served: tuple[dict[str, Tool], list[str]]) -> None:
-    """`why` reads tables; that none of them is there says nothing about the trace."""
+    """`why` reads tables. If the tables are not computed, the trace may still have a path."""
     tools, (fast, _) = served
     with pytest.raises(QueryFailed, match=r"is not known: .*not computed.*tracelake materialize") as refused:
         answer(tools["why"], trace=fast)

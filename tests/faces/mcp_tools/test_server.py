@@ -1,4 +1,4 @@
-"""`tracelake mcp` as a process, asked by the SDK's own client over stdio."""
+"""`tracelake mcp` as a process, called by the SDK's own client over stdio."""
 
 from __future__ import annotations
 
@@ -22,19 +22,22 @@ pytestmark = WITH_SDK
 
 
 def _sdk() -> tuple[Any, Any]:
-    """anyio, which mcp needs, and mcp: to import them takes half a second, and every worker imports this file."""
+    """Import anyio, which mcp needs, and mcp.
+
+    That takes half a second, and every worker imports this file, so it is done late.
+    """
     return import_module("anyio"), import_module("mcp")
 
 
 def new_client(lake: Path, *options: str) -> Any:
-    """A client that starts the command."""
+    """Return a client that starts the command."""
     _, mcp = _sdk()
     words = ["-m", "tracelake", "mcp", "--lake", str(lake), *options]
     return mcp.Client(mcp.StdioServerParameters(command=sys.executable, args=words, env=dict(os.environ)))
 
 
 def talk(lake: Path, said: Callable[[Any], Awaitable[None]], *options: str) -> None:
-    """Run the command and talk to it."""
+    """Start the command, and run `said` with a client of it."""
     anyio, _ = _sdk()
 
     async def run() -> None:
@@ -46,7 +49,7 @@ def talk(lake: Path, said: Callable[[Any], Awaitable[None]], *options: str) -> N
 
 
 def test_the_declarations_are_few_and_short(tmp_path: Path) -> None:
-    """They are in each session's context: as they go over the wire, with what the server says of itself."""
+    """Every session has the declarations in its context, as sent over the wire, with the server's instructions."""
     from pipelines.faces.mcp_tools.server import make_server
 
     anyio, mcp = _sdk()

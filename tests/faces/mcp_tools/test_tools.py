@@ -1,4 +1,4 @@
-"""The tools, without the protocol: what they take and answer."""
+"""The MCP tools without the protocol: their arguments and their answers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_questions_are_found_by_their_words(tools: dict[str, Tool]) -> None:
     def matching(search: str) -> list[str]:
         return [row["name"] for row in answer(tools["list_questions"], search=search)["questions"]]
 
-    # Words of its name, its question and those that people use, in any case and order.
+    # Words of its name, of its question, and of users' searches match, in any case and order.
     assert {"why", "gaps", "launch-delays"} <= set(matching("BOUND launch"))
     assert matching("idle frobnicate") == matching("idle") and {"gaps", "gpu-idle"} < set(matching("idle"))
     assert matching("roofline") == [
@@ -67,7 +67,7 @@ def test_questions_are_found_by_their_words(tools: dict[str, Tool]) -> None:
     assert matching(" ") == list(load_questions())
 
 
-@pytest.mark.slow  # all are asked in tests/faces/questions
+@pytest.mark.slow  # tests/faces/questions asks all of them
 @pytest.mark.parametrize("name", [*load_questions()][SEED % 4 :: 4])
 def test_every_question_has_an_answer_with_its_reading(tools: dict[str, Tool], name: str) -> None:
     question = load_questions()[name]
@@ -87,7 +87,7 @@ def test_questions_are_asked_of_a_part_and_say_if_there_is_more(served: Served, 
     reply = answer(ask, name="top-kernels", job="<b>train</b>", top=1)
     assert reply["rows"][0][1] == visible(HOSTILE) and reply["truncated"] is False
     assert answer(ask, name="top-kernels", job="other")["rows"] == []
-    first, both = (answer(ask, name="gpu-idle", top=n) for n in (1, 2))  # a row per rank
+    first, both = (answer(ask, name="gpu-idle", top=n) for n in (1, 2))  # one row per rank
     assert first["rows"] == both["rows"][:1] and first["truncated"] == "the first row; there are more"
     assert len(both["rows"]) == 2 and both["truncated"] is False
     assert first["how_to_read"] == load_questions()["gpu-idle"].reading
@@ -148,9 +148,9 @@ def test_what_cannot_be_answered_is_told(
         answer(tools[name], **arguments)
 
 
-# Of a digest: tests/runs/test_digest.py.
+# tests/runs/test_digest.py tests a digest.
 def test_why_says_what_limits_the_trace_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Findings of severity info are no caveats of the path; the others are."""
+    """Findings of severity info are not among the path's caveats, but the others are."""
     rows = {
         "path": [{"trace_id": "ab", "path": "/x/a.json"}],
         "findings": [

@@ -1,4 +1,7 @@
-"""Twenty questions over the protocol, or without the extra mcp to the tools, with what an agent has to conclude and what it must not (twenty_questions.toml)."""
+"""Twenty questions, each with the conclusions that an agent has to draw and must not draw (twenty_questions.toml).
+
+They are asked over the protocol, or directly of the tools if the extra mcp is not installed.
+"""
 
 from __future__ import annotations
 
@@ -32,16 +35,16 @@ JUDGED = {"question", "tool", "expected", "forbidden", "truth"}
 """Keys of a question that are not arguments of its tool."""
 _MINUS = "\N{MINUS SIGN}"
 POINTS = 5
-"""Percent of a step that a savings may be off its second run."""
+"""Percent of a step by which a saving may differ from its second run."""
 
 
 Ask = Callable[..., tuple[bool, str]]
-"""Calls a tool by name, with its arguments: whether it refuses, and its text."""
+"""Calls a tool by name, with its arguments. Returns whether the tool refuses, and its text."""
 
 
 @contextmanager
 def over_protocol(lake: Path) -> Iterator[Ask]:
-    """Ask through a client of the server of a lake."""
+    """Yield a function that asks through a client of a lake's server."""
     with (
         import_module("anyio.from_thread").start_blocking_portal() as portal,
         portal.wrap_async_context_manager(new_client(lake)) as client,
@@ -56,7 +59,7 @@ def over_protocol(lake: Path) -> Iterator[Ask]:
 
 @contextmanager
 def of_tools(lake: Path) -> Iterator[Ask]:
-    """Ask the tools of a lake themselves, which needs no extra."""
+    """Yield a function that calls the tools of a lake directly, which needs no extra."""
     tools = make_tools(Served(lake, Limits()))
 
     def ask(tool: str, **arguments: Any) -> tuple[bool, str]:
@@ -71,7 +74,7 @@ def of_tools(lake: Path) -> Iterator[Ask]:
 
 @pytest.fixture(scope="module")
 def asked(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Ask, dict[str, str]]]:
-    """What asks about a lake with all files of the questions, and the id of each trace or capture."""
+    """Yield a function that asks about a lake with all files of the questions, and the id of each trace or capture."""
     lake, ids = Lake(tmp_path_factory.mktemp("questions") / "lake"), {}
     for name in sorted(FILES):
         path = shared / "traces" / name
@@ -85,7 +88,7 @@ def asked(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tu
 
 
 def conclusion(tool: str, document: dict[str, Any]) -> str:
-    """What a reader takes from an answer at once."""
+    """Return the part of an answer that a reader sees first."""
     match tool:
         case "why":
             return document["sentence"]
@@ -101,7 +104,7 @@ def conclusion(tool: str, document: dict[str, Any]) -> str:
 
 
 def percent(tool: str, document: dict[str, Any]) -> float:
-    """The change of the window or the step that an answer states."""
+    """Return the change of the window or the step that an answer states, in percent."""
     if tool == "what_if":
         return 100 * (document["after"]["length_us"] / document["before"]["length_us"] - 1)
     return float(re.findall(rf"([-+{_MINUS}][\d.]+) %", document["verdict"])[0].replace(_MINUS, "-"))

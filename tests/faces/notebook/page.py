@@ -1,6 +1,8 @@
-"""Run the code of docs/migrating-from-hta.md: `python -m tests.faces.notebook.page FOLDER` in a process without pandas.
+"""Runner of the code of docs/migrating-from-hta.md, in a process without pandas.
 
-Prints JSON: what each block printed (`blocks`), and how many expressions of the table were computed (`cells`).
+Start it with `python -m tests.faces.notebook.page FOLDER`.
+
+It prints JSON: the output of each block (`blocks`), and the number of computed expressions of the table (`cells`).
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ _CODE = re.compile(r"`([^`]+)`")
 
 
 class NoPandas(MetaPathFinder):
-    """As if pandas were not installed."""
+    """An import finder that hides pandas."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> None:
         if fullname.partition(".")[0] == "pandas":
@@ -30,7 +32,7 @@ class NoPandas(MetaPathFinder):
 
 
 def cells(page: str) -> list[tuple[str, str, str]]:
-    """The rows of "Call by call": Python, SQL and command, the code of each cell, empty where it has none."""
+    """Return the rows of "Call by call": the code of Python, SQL and command, empty for a cell without code."""
     table = page.partition("## Call by call")[2].partition("\n## ")[0]
     rows = [line.strip("|").split(" | ") for line in table.splitlines() if line.startswith("| ")][1:]
     assert all(len(row) == 4 for row in rows), "a row without four columns"
@@ -39,7 +41,7 @@ def cells(page: str) -> list[tuple[str, str, str]]:
 
 
 def run() -> dict[str, Any]:
-    """The blocks, then the Python of the table, in one namespace and the current folder."""
+    """Run the blocks, then the Python of the table, in one namespace and the current folder."""
     names: dict[str, Any] = {}
     printed = [shown for _, shown in ran(PAGE, names)]
     exec("import ibis", names)

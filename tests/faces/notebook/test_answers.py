@@ -1,4 +1,4 @@
-"""SQL, saved questions and charts in a notebook: what they show is what the tables hold."""
+"""SQL, saved questions and charts in a notebook, which show the rows of the tables."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ TABLES = (
     *("temporal_breakdown", "kernels", "queue_length", "step_times", "op_utilization", "op_work", "straggler_ranks"),
     *("capture_quality", "step_losses", "causes", "idle_gaps"),
 )
-"""What the charts and questions of these tests read."""
+"""The tables that the charts and questions of these tests read."""
 QUICK_TABLES = ("temporal_breakdown", "kernels")
-"""Those of quick tests. The others are computed where a slow test asks for them."""
+"""The tables of quick tests. The other tables are computed when a slow test reads them."""
 
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """Two jobs: two ranks of which rank 1 is slow, and one rank."""
+    """Return a lake of two jobs: one with two ranks, of which rank 1 is slow, and one with a single rank."""
     folder = tmp_path_factory.mktemp("answers")
     lake = Lake(folder / "lake")
     for job, ranks in (("both", 2), ("alone", 1)):
@@ -112,7 +112,7 @@ def test_ranks_assigned_by_hand_are_in_every_answer(both: TraceAnalysis, lake: L
         assert {row["rank"] for row in swapped.ask("gpu-parts", rank=1).to_dicts()} == {1}
 
 
-@pytest.mark.slow  # what limits the capture is computed first
+@pytest.mark.slow  # computes the findings about the capture first
 def test_an_answer_about_captures_says_that_it_has_other_ranks(both: TraceAnalysis, lake: Lake) -> None:
     paths = [trace.path for trace in both.traces]
     for files, expected in (({1: paths[0], 0: paths[1]}, 1), ({0: paths[0], 1: paths[1]}, 0)):
@@ -172,7 +172,7 @@ def test_sums_of_integers_are_integers_where_they_fit(both: TraceAnalysis) -> No
 
 
 def with_failures(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
-    """The connection to a lake on each of whose traces the model of table `kernels` failed."""
+    """Add failures of the model `kernels` on all traces to the connection's lake, and return the connection."""
     con.execute(
         "CREATE TEMP TABLE model_failures AS SELECT trace_id, 'kernels' AS table_name, 'kernels' AS model, "
         "'this trace is odd' AS reason, 'left_out' AS outcome, batch_id FROM traces"
@@ -180,7 +180,7 @@ def with_failures(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
     return con
 
 
-# Failures of real models are in tests/runs/test_left_out.py.
+# tests/runs/test_left_out.py has failures of real models.
 def test_an_answer_names_the_traces_of_the_analysis_on_which_a_model_failed(
     both: TraceAnalysis, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,7 +205,7 @@ def test_tables_of_ibis_warn_of_traces_on_which_a_model_failed(
 
 
 def test_why_says_what_is_not_computed(both: TraceAnalysis, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A path that was not computed is not one that does not exist."""
+    """A path that was not computed may still exist."""
     first, other = both.traces
     rows: dict[str, list[dict[str, Any]]] = {table: [] for table in TABLES_OF_WHY}
     lacking: list[str] = []
@@ -229,7 +229,7 @@ def test_why_says_what_is_not_computed(both: TraceAnalysis, monkeypatch: pytest.
     assert (explanation.subject, explanation.of_lake) == (first.trace_id, ("--lake", str(both.lake.root)))
 
 
-@pytest.mark.slow  # 1 s, for importing them
+@pytest.mark.slow  # 1 s, for the imports
 def test_data_frames(both: TraceAnalysis) -> None:
     answer = both.sql("SELECT rank FROM traces ORDER BY rank")
     pytest.importorskip("pandas")
@@ -238,9 +238,9 @@ def test_data_frames(both: TraceAnalysis) -> None:
     assert answer.to_polars()["rank"].to_list() == [0, 1]
 
 
-@pytest.mark.slow  # tests/faces/cli/test_start.py
+@pytest.mark.slow  # tests/faces/cli/test_start.py tests imports of commands
 def test_the_first_answer_needs_no_ibis(lake: Lake) -> None:
-    """Ibis takes two seconds to import: an answer comes without it, and without computing anything again."""
+    """Ibis takes two seconds to import. An answer needs neither Ibis nor recomputation."""
     materialize_all(lake, TABLES)
     program = (
         "import sys; from pipelines.faces.notebook import TraceAnalysis; "
@@ -280,7 +280,7 @@ def test_every_chart_names_columns_of_its_rows(both: TraceAnalysis, name: str) -
 
 
 def drawn_together(chart: Chart, *channels: str) -> dict[tuple, list[dict]]:
-    """The rows of each value of these channels: of one bar, line or point."""
+    """Return the rows of each combination of values of these channels, such as a bar, line or point."""
     fields, rows = [chart.spec["encoding"][channel]["field"] for channel in channels], chart.data.to_dicts()
     groups = {tuple(row[field] for field in fields): [] for row in rows}
     for row in rows:
@@ -303,7 +303,7 @@ def test_no_bar_is_of_two_traces(lake: Lake, both: TraceAnalysis) -> None:
     assert {row["trace"] for row in both.plot.breakdown().data.to_dicts()} == {"rank 0", "rank 1"}
 
 
-@pytest.mark.slow  # test_no_bar_is_of_two_traces
+@pytest.mark.slow  # test_no_bar_is_of_two_traces tests bars
 @pytest.mark.parametrize(
     ("name", "channels"),
     [("queue_length", ("row", "color", "x")), ("bandwidth", ("row", "color", "x")), ("steps", ("color", "x"))],
@@ -315,7 +315,7 @@ def test_no_line_is_of_two_traces_or_devices(lake: Lake, name: str, channels: tu
     assert len(points) == len(chart.data) and (name == "bandwidth" or len({place for place, *_ in points}) == 3)
 
 
-@pytest.mark.slow  # test_every_chart_names_columns_of_its_rows
+@pytest.mark.slow  # test_every_chart_names_columns_of_its_rows tests the columns
 def test_charts_draw_what_the_tables_hold(both: TraceAnalysis, tmp_path: Path) -> None:
     parts = both.plot.breakdown().data.to_dicts()
     for rank in (0, 1):
@@ -333,7 +333,7 @@ def test_charts_draw_what_the_tables_hold(both: TraceAnalysis, tmp_path: Path) -
     assert saved["data"]["values"] and saved["mark"] == {"type": "line", "point": True}
 
 
-@pytest.mark.slow  # tests/modelling/test_utilization.py
+@pytest.mark.slow  # tests/modelling/test_utilization.py tests utilization
 def test_a_roofline_and_a_bandwidth_of_a_real_trace(shared: Path) -> None:
     with TraceAnalysis(shared / "traces" / "ranks" / "dlrm_8" / "worker0.json.gz") as analysis:
         copies = analysis.plot.bandwidth().data.to_dicts()

@@ -1,6 +1,6 @@
-"""What the documents of HTA print runs here as it stands, with their numbers (HTA-19 to HTA-56, LWC-5 to LWC-9).
+"""Examples from HTA's documents, which print the documents' numbers (HTA-19 to HTA-56, LWC-5 to LWC-9).
 
-The trace is HTA's `simple_add`, whose annotation says alex_net (trap T23).
+The trace is HTA's `simple_add`, although its annotation names alex_net (trap T23).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SUMMARY = {
     "gpu_kernel_kernel_overhead": 0.003723,
     "gpu_kernel_launch_overhead": 0.007033,
 }
-# Document 000, section 2.1. The imports are ours; the folders are those of a test.
+# Document 000, section 2.1. The imports are ours, and the folders are the test's.
 PROGRAM = """
 import inspect
 from pipelines.faces.notebook.hta import TraceAnalysis
@@ -81,10 +81,11 @@ print(rest_graph.summary())
 
 @pytest.fixture(params=[pytest.param("pandas", marks=pytest.mark.slow), "no pandas"])
 def pandas(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """pandas, or None where it cannot be imported."""
+    """Return pandas, or None if the test hides pandas."""
     if request.param == "pandas":
         return pytest.importorskip("pandas")
-    # What looks for pandas once per process looks before it is gone, or later tests of this process would lack it.
+    # These modules look for pandas once per process. They do so before pandas is hidden, or later tests of this process
+    # would miss it.
     pa.array([0])
     import_module("ibis.backends.duckdb.converter")
     monkeypatch.setitem(sys.modules, "pandas", None)
@@ -93,7 +94,7 @@ def pandas(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> A
 
 @pytest.fixture
 def home(shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home with HTA's checkout in it."""
+    """Return a home folder with HTA's checkout in it."""
     folder = tmp_path / "HolisticTraceAnalysis" / "tests" / "data" / "critical_path" / "simple_add"
     folder.mkdir(parents=True)
     source = shared / "traces" / "critical_path" / "simple_add.json.gz"
@@ -103,7 +104,10 @@ def home(shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def printed_summary(lines: list[str]) -> dict[str, float]:
-    """What follows the header: the name of the index, the labels with their percent, then what pandas says of a Series."""
+    """Return the percent of each label.
+
+    The header is followed by the name of the index, the labels, and pandas' line about a Series.
+    """
     assert lines[1] == "bound_by" and lines[-1] == "Name: duration, dtype: float64"
     rows = [line.rsplit(None, 1) for line in lines[2:-1]]
     return {(row[0].strip() if len(row) == 2 else ""): float(row[-1]) for row in rows}
@@ -113,7 +117,10 @@ def printed_summary(lines: list[str]) -> dict[str, float]:
 def test_the_example_of_the_document(
     home: Path, pandas: Any, capsys: pytest.CaptureFixture, recwarn: pytest.WarningsRecorder
 ) -> None:
-    """With pandas twice: the overlay that the first run wrote lies beside the trace then. No warning of ours (HTA-27)."""
+    """With pandas the program runs twice, so that the overlay of the first run is next to the trace.
+
+    No warning is ours (HTA-27).
+    """
     for _ in range(1 if pandas is None else 2):
         exec(PROGRAM.format(home=home, tmp=home), {"__name__": "__main__"})
         shown = capsys.readouterr().out
@@ -151,7 +158,7 @@ def cp_graph(analyzer: TraceAnalysis) -> CPGraph:
 def test_summary_is_a_series_or_a_dict_that_prints_as_one(
     cp_graph: CPGraph, pandas: Any, capsys: pytest.CaptureFixture
 ) -> None:
-    """HTA-24, HTA-26, HTA-32. Both ways it is read by label, by items and as a dict, in HTA's order."""
+    """HTA-24, HTA-26, HTA-32. Either kind is read by label, by items and as a dict, in HTA's order."""
     summary = cp_graph.summary()
     assert capsys.readouterr().out == f"{HEADER}\n"
     assert isinstance(summary, dict if pandas is None else pandas.Series)
@@ -165,7 +172,10 @@ def test_summary_is_a_series_or_a_dict_that_prints_as_one(
 
 
 def test_breakdown(cp_graph: CPGraph) -> None:
-    """HTA-25, HTA-36: 314 rows, 10 columns; rows of the document's picture, whose order is a set's (trap T24)."""
+    """HTA-25, HTA-36: the breakdown has 314 rows and 10 columns, and the rows of the document's figure.
+
+    HTA's rows are in the order of a set (trap T24).
+    """
     breakdown = cp_graph.get_critical_path_breakdown()
     assert breakdown.shape == (314, 10)
     names = "event_idx duration type s_name cat pid tid stream index bound_by"
@@ -192,7 +202,7 @@ def test_breakdown(cp_graph: CPGraph) -> None:
 
 
 def test_it_is_a_digraph_with_htas_nodes_and_edges(shared: Path, cp_graph: CPGraph) -> None:
-    """LWC-6, HTA-38, HTA-51 to HTA-56: each edge and its weight in us, as HTA's own output has them."""
+    """LWC-6, HTA-38, HTA-51 to HTA-56: each edge and its weight in us equal HTA's own output."""
     expected = golden(shared, "simple_add__alexfwd_1")
     assert isinstance(cp_graph, nx.DiGraph) and isinstance(cp_graph, CPGraph)
     theirs = {
@@ -276,7 +286,7 @@ def test_the_trace_behind_the_graph(analyzer: TraceAnalysis, cp_graph: CPGraph, 
 def test_overlay(
     analyzer: TraceAnalysis, cp_graph: CPGraph, tmp_path: Path, show: dict[str, bool], monkeypatch: Any
 ) -> None:
-    """HTA-21, HTA-30, HTA-49, LWC-7, LWC-8: into a folder that is made, under `~`."""
+    """HTA-21, HTA-30, HTA-49, LWC-7, LWC-8: the overlay creates its folder, under `~`."""
     monkeypatch.setenv("HOME", str(tmp_path))
     drawn = analyzer.overlay_critical_path_analysis(0, cp_graph, output_dir="~/new/folder", **show)
     assert drawn == str(tmp_path / "new" / "folder" / "overlaid_critical_path_simple_add.json.gz")
@@ -292,7 +302,7 @@ def test_overlay(
 
 
 def test_save_and_restore(analyzer: TraceAnalysis, cp_graph: CPGraph, tmp_path: Path, monkeypatch: Any) -> None:
-    """HTA-22, HTA-23, HTA-28, HTA-34, HTA-35: folders are made, `~` is a home, an end in `/` is no name."""
+    """HTA-22, HTA-23, HTA-28, HTA-34, HTA-35: folders are created, `~` is expanded, and a trailing `/` is removed."""
     monkeypatch.setenv("HOME", str(tmp_path))
     name = cp_graph.save(out_dir="~/some/new/my_saved_cp_graph/")
     assert name == str(tmp_path / "some" / "new" / "my_saved_cp_graph.zip")
@@ -308,9 +318,9 @@ def test_save_and_restore(analyzer: TraceAnalysis, cp_graph: CPGraph, tmp_path: 
         restore_cpgraph(name, t_full="a trace", rank=0)  # type: ignore[arg-type]
 
 
-@pytest.mark.slow  # 2 s: the methods are the same functions
+@pytest.mark.slow  # 2 s; the methods are the same functions
 def test_functions_of_the_module(analyzer: TraceAnalysis, cp_graph: CPGraph, shared: Path) -> None:
-    """HTA-29, HTA-37: the class method, and the graph's two constructions."""
+    """HTA-29, HTA-37: the class method, and the two ways to construct the graph."""
     graph, success = CriticalPathAnalysis.critical_path_analysis(analyzer.t, 0, ANNOTATION, 1)
     assert success and nx.utils.graphs_equal(graph, cp_graph)
     two, _ = analyzer.critical_path_analysis(0, ANNOTATION, (0, 1))
@@ -333,7 +343,7 @@ def test_functions_of_the_module(analyzer: TraceAnalysis, cp_graph: CPGraph, sha
 def test_trace_loads_as_htas(
     shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any]
 ) -> None:
-    """HTA-41 to HTA-44: files by rank, listed, or of a folder; a second load is a warning."""
+    """HTA-41 to HTA-44: the files are a dict by rank, a list, or a folder. A second load warns."""
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "run").mkdir()
     file = tmp_path / "run" / "a.json.gz"
@@ -349,7 +359,7 @@ def test_trace_loads_as_htas(
 
 
 def test_names_of_files_are_relative_to_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As HTA joins them. A name of another file is relative to the working folder."""
+    """HTA joins names this way. The name of a file outside the folder is relative to the working folder."""
     monkeypatch.chdir(tmp_path)
     for path in ("run/a.json", "run/both.json", "both.json", "b.json"):
         Path(path).parent.mkdir(exist_ok=True)
@@ -371,7 +381,7 @@ def test_names_of_files_are_relative_to_the_folder(tmp_path: Path, monkeypatch: 
 
 
 def test_methods_accept_htas_parameters(analyzer: TraceAnalysis, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of charts have no effect, and the others are in HTA's order."""
+    """The parameters of charts have no effect, and the others are in HTA's order."""
     for method in ("get_temporal_breakdown", "get_comm_comp_overlap", "get_gpu_kernel_breakdown"):
         monkeypatch.setattr(Ours, method, lambda self, *passed: passed)
     assert analyzer.get_temporal_breakdown(visualize=False) == analyzer.get_comm_comp_overlap(visualize=False) == ()
@@ -400,11 +410,13 @@ def test_trace_refuses_what_htas_does(tmp_path: Path, monkeypatch: pytest.Monkey
         assert said in str(raised.value)
 
 
-@pytest.mark.slow  # windows of steps are in tests/critical_path/test_windows.py
+@pytest.mark.slow  # tests/critical_path/test_windows.py tests windows of steps
 def test_the_last_profiler_step_comes_in_where_it_is_asked_for(shared: Path, tmp_path: Path) -> None:
-    """HTA-44, `include_last_profiler_step`: HTA's graphs with and without it. Ours leave nothing out unasked.
+    """HTA-44, `include_last_profiler_step`: the graphs equal HTA's with and without it.
 
-    One step by its name and two by their numbers are windows of their own (LWC-5, LWC-9).
+    Ours include all steps by default.
+
+    A step by its name and two steps by their numbers are separate windows (LWC-5, LWC-9).
     """
     file = shared / "traces" / "ranks" / "sampled_128" / "rank0.json.gz"
     answers = {}
@@ -419,7 +431,7 @@ def test_the_last_profiler_step_comes_in_where_it_is_asked_for(shared: Path, tmp
         assert whole.window_us == answers[True].window_us
         assert without.critical_path_analysis().answer.nodes < whole.nodes
         asked, _ = without.critical_path_analysis(switches={"drop_last_step": False}, profile="default")
-        assert asked.answer.nodes == whole.nodes  # what is asked of one path holds
+        assert asked.answer.nodes == whole.nodes  # the switch of one path takes precedence
         step, _ = ours.critical_path_analysis(annotation="ProfilerStep#551")
         steps, success = ours.critical_path_analysis(rank=0, annotation="ProfilerStep", instance_id=(0, 1))
     assert success and step.success and step.answer.nodes < steps.answer.nodes <= whole.nodes

@@ -48,27 +48,30 @@ def analyzer(shared: Path) -> Iterator[TraceAnalysis]:
 
 @pytest.fixture(scope="module")
 def graph(analyzer: TraceAnalysis) -> CPGraph:
-    """The path of the second ANNOTATION."""
+    """Return the path of the second ANNOTATION."""
     cp_graph, success = analyzer.critical_path_analysis(0, ANNOTATION, 1)
     assert success
     return cp_graph
 
 
 def nodes_of(frame: Any, symbols: SymbolTable) -> set[int]:
-    """HTA's `create_event_nodes`: the events that get nodes."""
+    """Return the events that get nodes, as HTA's `create_event_nodes` does."""
     query = symbols.get_operator_or_cuda_runtime_query() + " or (stream != -1 and index_correlation >= 0)"
     return set(frame.query(query)["index"])
 
 
 def test_htas_window_and_nodes_come_out_of_the_frames(shared: Path, analyzer: TraceAnalysis, graph: CPGraph) -> None:
-    """The program is that of HTA's critical_path_analysis and create_event_nodes; the events are those of its output."""
+    """The program is that of HTA's critical_path_analysis and create_event_nodes.
+
+    The events are those of HTA's output.
+    """
     expected = golden(shared, "simple_add__alexfwd_1")
     trace_df, symbols = analyzer.t.get_trace(0), analyzer.t.symbol_table
     annotations = trace_df[trace_df.name.isin(symbols.find_matches([ANNOTATION]))]
     start, end = annotations.iloc[1][["ts", "end"]]
     cpu, gpu = trace_df[trace_df["stream"].eq(-1)], trace_df[trace_df["stream"].ne(-1)]
     a = cpu[cpu["ts"].between(start, end) & (cpu["dur"] > 0)]
-    is_wait = gpu["name"].eq(symbols.get_sym_id_map()["Stream Wait Event"])  # HTA keeps those of the whole trace
+    is_wait = gpu["name"].eq(symbols.get_sym_id_map()["Stream Wait Event"])  # HTA keeps the waits of the whole trace
     b = gpu[gpu["index_correlation"].isin(a["index"]) | is_wait]
     clipped = trace_df.loc[a.index.union(b.index)]
     with_nodes = {event for event, *_ in expected["nodes"]}
@@ -99,7 +102,7 @@ def test_the_program_on_the_page(
     assert 0 < int(of_graph) < int(of_trace) and float(synchronized_us) > 0 and unit == "us"
 
 
-@pytest.mark.slow  # 4 s; the expressions' numbers are in test_hta_numbers.py
+@pytest.mark.slow  # 4 s; test_hta_numbers.py tests the expressions' numbers
 def test_tables_are_frames_with_the_numbers_of_the_expressions(shared: Path, analyzer: TraceAnalysis) -> None:
     materialize_all(analyzer.lake, ["temporal_breakdown", "merged_intervals", "kernels", "queue_length", "launches"])
     queue = analyzer.get_queue_length_time_series()
@@ -149,7 +152,7 @@ LOST_TIME = [call("a", 1, 1), call("lost", 1e19, 1), call("b", 2, 2)]
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TraceAnalysis]:
-    """The three traces above, as ranks 0, 1 and 2."""
+    """Yield an analysis of the three traces above, as ranks 0, 1 and 2."""
     folder = tmp_path_factory.mktemp("made")
     files = {rank: write(folder / f"{rank}.json", events) for rank, events in enumerate((CALLS, FRACTIONS, LOST_TIME))}
     with TraceAnalysis(files, frames="pandas") as analysis:
@@ -157,7 +160,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TraceAnalysis]:
 
 
 def test_calls_and_their_work_steps_and_times(made: TraceAnalysis) -> None:
-    """Two kernels of one call, a call without work, work without a call, work on the default stream 0, and a late launch."""
+    """There are two kernels of one call, a call without work, work without a call, stream 0, and a late launch."""
     frame = made.t.get_trace(0)
     assert list(frame["s_name"]) == [event["name"] for event in CALLS[:9]]
     assert list(frame["index_correlation"]) == [-1, -1, 6, 0, 8, 2, 2, 0, 4]
@@ -172,7 +175,7 @@ def test_fractions_of_a_microsecond_stay(made: TraceAnalysis) -> None:
 
 
 def test_an_event_whose_time_is_lost_has_no_row(made: TraceAnalysis) -> None:
-    """Its NaN would turn the times of all others into floats, which do not hold the ns since 1970."""
+    """Its NaN would turn the times of all other events into floats, which cannot represent ns since 1970 exactly."""
     frame = made.t.get_trace(2)
     assert list(frame["s_name"]) == ["a", "b"] and frame["ts"].dtype.kind == "i"
 
@@ -181,7 +184,7 @@ def test_a_symbol_table() -> None:
     symbols = SymbolTable(["b", "a.b", "axb", "b", "cudaLaunchKernel", "cpu_op"])
     assert symbols.get_sym_table() == ["a.b", "axb", "b", "cpu_op", "cudaLaunchKernel"]
     assert symbols.get_sym_id_map()["b"] == 2
-    assert symbols.find_matches(["a.b"]) == [0]  # HTA does not read them as regular expressions either
+    assert symbols.find_matches(["a.b"]) == [0]  # HTA does not read them as regular expressions, either
     assert symbols.find_matched_symbols(["b", "x"]) == ["a.b", "axb", "b"]
     assert "cat == 3" in symbols.get_operator_or_cuda_runtime_query()
     assert "name == 4" in symbols.get_runtime_launch_events_query()
@@ -199,7 +202,7 @@ def test_unknown_frames_and_those_of_a_missing_package(tmp_path: Path, monkeypat
         TraceAnalysis([file], frames="pandas")
 
 
-@pytest.mark.slow  # 3 s; tables are in test_as_hta.py
+@pytest.mark.slow  # 3 s; test_as_hta.py tests tables
 def test_who_asks_for_no_frames(graph: CPGraph, tmp_path: Path) -> None:
     file = write(tmp_path / "t.json", [call("a", 1, 1)])
     with TraceAnalysis([file]) as analysis:

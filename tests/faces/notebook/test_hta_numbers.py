@@ -1,4 +1,4 @@
-"""The notebook's answers beside HTA's own output: its breakdown of a path row by row, and its other analyses."""
+"""The notebook's answers compared with HTA's own output: its breakdown of a path row by row, and its other analyses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from pipelines.faces.notebook import TraceAnalysis
 
 PATHS = ("alexnet__alexfwd_1", "alexnet__alexfwd_0-1", "cuda_event_sync__ProfilerStep_0")
-# Whole microseconds, every step kept, no cuda_sync rows: HTA counts the rows that we count.
+# Times in whole microseconds, every step, and no cuda_sync rows, so HTA counts the same rows as tracelake.
 ANALYSES = "sampled_128__incllast__analyses"
 
 
@@ -26,7 +26,7 @@ def records(table: dict[str, Any]) -> list[dict[str, Any]]:
     return [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
 
 
-@pytest.mark.slow  # each edge, the path and rows of the breakdown of simple_add are in test_as_hta.py
+@pytest.mark.slow  # test_as_hta.py tests each edge, the path and rows of the breakdown of simple_add
 @pytest.mark.parametrize("case", PATHS)
 def test_breakdown_and_summary_of_a_path(shared: Path, case: str) -> None:
     expected = golden(shared, case)
@@ -50,7 +50,7 @@ def test_breakdown_and_summary_of_a_path(shared: Path, case: str) -> None:
     names = {row["event_idx"]: row["s_name"] for row in ours}
     for row in theirs:
         name = names[row["event_idx"]]
-        # HTA cuts template and argument lists off.
+        # HTA removes template and argument lists.
         assert row.pop("s_name") == name or "<" in name or "(" in name
         row["pid"], row["tid"] = (value if value is None else str(value) for value in (row["pid"], row["tid"]))
     for row in ours:
@@ -85,9 +85,9 @@ def test_temporal_breakdown_and_overlap(sampled: TraceAnalysis, theirs: dict[str
     assert overlaps == [tuple(row) for row in theirs["comm_comp_overlap"]["rows"]]
 
 
-@pytest.mark.slow  # tests/sql/summary/test_hta_analyses.py
+@pytest.mark.slow  # tests/sql/summary/test_hta_analyses.py tests the tables
 def test_kernel_breakdown(sampled: TraceAnalysis, theirs: dict[str, Any]) -> None:
-    """All names: with fewer, HTA takes max, min, mean and deviation of the sums."""
+    """All names are requested, because with fewer HTA computes max, min, mean and deviation of the sums."""
     _, kernels = sampled.get_gpu_kernel_breakdown(num_kernels=None)
     columns = ("sum", "max", "min", "mean")
     ours = {
@@ -116,7 +116,10 @@ def test_kernel_breakdown(sampled: TraceAnalysis, theirs: dict[str, Any]) -> Non
 
 @pytest.mark.slow  # 2 s
 def test_kernel_classes_sum_up_what_hta_divides(sampled: TraceAnalysis, theirs: dict[str, Any]) -> None:
-    """HTA lists the combinations, each stretch cut to whole us; a class is the sum of those that hold it."""
+    """HTA lists the combinations of classes, with each interval cut to whole us.
+
+    A class is the sum of the combinations that include it.
+    """
     classes, _ = sampled.get_gpu_kernel_breakdown()
     ours: Counter[str] = Counter()
     for row in classes.to_pyarrow().to_pylist():
@@ -138,14 +141,14 @@ def test_queue(sampled: TraceAnalysis, theirs: dict[str, Any]) -> None:
             assert row[name] == pytest.approx(hta[f"queue_length_{hta_name}"], rel=1e-9)
     series = sampled.get_queue_length_time_series(ranks=[1])
     full = sampled.get_time_spent_blocked_on_full_queue(series, max_queue_length=5).to_pyarrow().to_pylist()
-    # HTA keeps the last stream of a rank.
+    # HTA only keeps the last stream of a rank.
     full_ns = {(row["rank"], row["stream"]): row["full_ns"] for row in full}
     _, hta = records(theirs["time_blocked_on_full_queue_5"])
     assert full_ns[1, hta["stream"]] == 1000 * hta["duration_at_max_queue_length"]
     assert {rank for rank, _ in full_ns} == {1}
 
 
-@pytest.mark.slow  # 2 s: tests/sql/summary/test_hta_analyses.py
+@pytest.mark.slow  # 2 s; tests/sql/summary/test_hta_analyses.py tests the tables
 def test_launches_and_steps(sampled: TraceAnalysis, theirs: dict[str, Any]) -> None:
     launches = sampled.get_cuda_kernel_launch_stats(ranks=[0])
     events = sampled.table("events").select("event_id", "trace_id", "correlation").to_pyarrow().to_pylist()

@@ -1,4 +1,4 @@
-"""The notebook's objects: equal to the command line, to networkx on the graph they give, and to themselves restored."""
+"""The notebook's objects: equal to the command line, to networkx on their graph, and after a save and restore."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ WINDOW: dict[str, Any] = {"annotation": "ProfilerStep", "instance_id": (1, 2)}
 
 
 def printed(*words: object) -> Any:
-    """What a command prints as JSON."""
+    """Return the JSON that a command prints."""
     done = CliRunner().invoke(app, [*map(str, words), "--json"])
     assert done.exit_code == 0, done.output
     return json.loads(done.stdout)
@@ -61,7 +61,7 @@ def analysis(capture: Capture) -> Iterator[TraceAnalysis]:
 
 @pytest.fixture(scope="module")
 def asked(analysis: TraceAnalysis) -> tuple[CriticalPath, list[Any]]:
-    """A path, and what was asked of networkx for it."""
+    """Return the critical path, and the calls of `nx.dag_longest_path` that computed it."""
     with patch.object(nx, "dag_longest_path", wraps=nx.dag_longest_path) as longest:
         path = analysis.critical_path_analysis(rank=0, **WINDOW)
     return path, longest.call_args_list
@@ -73,7 +73,7 @@ def path(asked: tuple[CriticalPath, list[Any]]) -> CriticalPath:
 
 
 def test_commands_find_the_trace_by_its_file_or_in_its_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lake of an analysis of files is temporary, and no command finds it."""
+    """The lake of an analysis of files is temporary, so a command cannot open it."""
     (tmp_path / "rank0.json").touch()
     monkeypatch.chdir(tmp_path)
     of_file, of_lake = Trace("rank0.json"), Trace("rank0.json", lake="lake")
@@ -104,7 +104,7 @@ def test_an_answer_has_commands_that_find_its_trace(window: str, words: dict[str
     assert shown["command"] == f"tracelake what-if {named.format('--remove cpu')}"
 
 
-@pytest.mark.slow  # tests/faces/test_subject.py
+@pytest.mark.slow  # tests/faces/test_subject.py tests the files
 def test_equal_to_the_command_line(analysis: TraceAnalysis, capture: Capture) -> None:
     path = analysis.critical_path_analysis(rank=0, **WINDOW)
     file = capture.ranks[0].path
@@ -137,7 +137,7 @@ def test_the_path_is_asked_of_networkx(asked: tuple[CriticalPath, list[Any]]) ->
 
 
 def test_the_digraph_can_be_edited(analysis: TraceAnalysis, path: CriticalPath) -> None:
-    """networkx finds the path in it; after an edit it finds the length that the same scenario gives."""
+    """networkx computes the path of the graph. After an edit it computes the length that the same scenario has."""
     graph = path.to_networkx()
     steps = path.table("critical_path").order_by("seq").to_pyarrow().to_pylist()
     chosen = [2 * s["src_event_id"] + (not s["src_is_start"]) for s in steps]
@@ -156,11 +156,11 @@ def test_the_digraph_can_be_edited(analysis: TraceAnalysis, path: CriticalPath) 
     assert nx.dag_longest_path_length(graph) == round(1000 * compared.after.length_us) < 1000 * path.answer.length_us
 
 
-@pytest.mark.slow  # tests/critical_path/test_edited.py
+@pytest.mark.slow  # tests/critical_path/test_edited.py tests edits
 def test_an_edited_graph_is_drawn_saved_and_asked(
     analysis: TraceAnalysis, path: CriticalPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """HTA-37, HTA-71: given back in each way it has the same path, whose new edge is an arrow in the picture."""
+    """HTA-37, HTA-71: passed back in any way, the graph has the same path. Its new edge is an arrow."""
     cp_graph, _ = analysis.critical_path_analysis(rank=0, **WINDOW)
     order = list(nx.topological_sort(cp_graph))
     first, last = next(n for n in order if n % 2 == 0), order[-1]
@@ -182,7 +182,7 @@ def test_an_edited_graph_is_drawn_saved_and_asked(
     assert cp_graph.what_if(remove=["cpu"]).before.length_us == cp_graph.answer.length_us
     unsaved = path.with_graph(path.copy())
     unsaved.add_edge(first, last, weight=10**6)
-    assert restore_cpgraph(unsaved.save(tmp_path / "b")).answer == cp_graph.answer  # save takes the edits in
+    assert restore_cpgraph(unsaved.save(tmp_path / "b")).answer == cp_graph.answer  # save includes the edits
     n = cp_graph.saved.meta["trace"]["n_events"]
     cp_graph.add_edge(last, 2 * n, weight=5)
     assert cp_graph.critical_path()
@@ -196,7 +196,10 @@ def test_an_edited_graph_is_drawn_saved_and_asked(
 
 
 def test_networkxs_own_ways_with_a_graph(path: CriticalPath) -> None:
-    """Copies, views and reversals are ordinary graphs; asking the graph's answer costs no dictionaries."""
+    """Copies, views and reversals are ordinary graphs.
+
+    Reading the answer of a graph does not build its dictionaries.
+    """
     graph = restore_cpgraph(path.save(path.t_full.scratch / "again"))
     assert graph.answer == path.answer and graph.critical_path() and not graph.is_filled
     assert graph.number_of_nodes() == path.answer.nodes == len(graph) and graph.is_filled
@@ -221,7 +224,7 @@ def test_networkxs_own_ways_with_a_graph(path: CriticalPath) -> None:
 
 
 def test_copies_and_pickles_are_paths(asked: tuple[Any, list[Any]]) -> None:
-    """Before and after networkx's dictionaries are built, and with an edit that the search has not seen yet."""
+    """They are copied before and after networkx's dictionaries are built, and with an edit not yet searched."""
     pair, (path, _) = asked[0], asked[0]
     own = copy.copy(path)
     for _ in ("empty", "filled"):
@@ -265,7 +268,7 @@ def test_slack_is_what_an_event_may_take_longer(path: CriticalPath) -> None:
         assert nx.dag_longest_path_length(graph) == length - row["drag_ns"]
 
 
-@pytest.mark.slow  # 3 s: test_as_hta.py
+@pytest.mark.slow  # 3 s; test_as_hta.py tests it on HTA's trace
 def test_saved_and_restored(analysis: TraceAnalysis, path: CriticalPath, tmp_path: Path) -> None:
     name = path.save(tmp_path / "my_graph")
     assert name == str(tmp_path / "my_graph.zip") == path.save(name)
@@ -298,9 +301,9 @@ def events_of(file: str) -> list[dict]:
         return json.load(drawn)["traceEvents"]
 
 
-@pytest.mark.slow  # tests/faces/drawings
+@pytest.mark.slow  # tests/faces/drawings tests overlays
 def test_overlay(analysis: TraceAnalysis, capture: Capture, path: CriticalPath, tmp_path: Path) -> None:
-    """The command's, also of a restored path; the path of another rank is refused."""
+    """It equals the command's overlay, also for a restored path. The path of another rank is refused."""
     restored = restore_cpgraph(path.save(tmp_path / "a"))
     drawn = analysis.overlay_critical_path_analysis(0, restored, str(tmp_path / "ours"))
     flags = ("--no-counters", "--only-critical")
@@ -352,7 +355,7 @@ def test_errors_say_what_there_is(analysis: TraceAnalysis, path: CriticalPath) -
         path.what_if({"cpu": -1})
 
 
-@pytest.mark.slow  # the same window and profile are above
+@pytest.mark.slow  # the same window and profile are tested above
 def test_switches_are_those_of_the_command_line(analysis: TraceAnalysis, capture: Capture) -> None:
     path = analysis.critical_path_analysis(rank=0, profile="hta", switches={"zero_weight_launch": True})
     command = ("critical-path", capture.ranks[0].path, "--profile", "hta", "--set", "zero_weight_launch=true")
@@ -360,9 +363,9 @@ def test_switches_are_those_of_the_command_line(analysis: TraceAnalysis, capture
     assert path.answer.edges > analysis.critical_path_analysis(rank=0, profile="hta").answer.edges
 
 
-@pytest.mark.slow  # tests/critical_path/test_data_dependencies.py
+@pytest.mark.slow  # tests/critical_path/test_data_dependencies.py tests the dependencies
 def test_operators_follow_their_data(shared: Path, tmp_path: Path) -> None:
-    """With the execution trace that lies beside the file, found or given, as on the command line."""
+    """The execution trace is next to the file, and is detected or passed, as on the command line."""
     folder = shared / "traces" / "ranks" / "dlrm_8"
     file, beside = folder / "worker0.json.gz", folder / "execution_trace_0.json.gz"
     with TraceAnalysis({0: file}) as analysis:
@@ -389,7 +392,8 @@ def test_operators_follow_their_data(shared: Path, tmp_path: Path) -> None:
 def test_a_trace_without_a_path(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps({"traceEvents": [x("other", "neither", 0, 1)]}))
     with TraceAnalysis(tmp_path / "a.json") as analysis:
-        cp_graph, success = analysis.critical_path_analysis(rank=0)  # its only trace has no rank: it is rank 0
+        # its only trace has no rank, so it counts as rank 0
+        cp_graph, success = analysis.critical_path_analysis(rank=0)
         assert not success and "no path" in repr(cp_graph)
         assert dict(cp_graph.summary()) == {} and cp_graph.alternatives() == []
         assert not cp_graph.critical_path() and cp_graph.critical_path_nodes == []
@@ -397,7 +401,7 @@ def test_a_trace_without_a_path(tmp_path: Path) -> None:
         assert cp_graph.table("critical_path_summary").count().to_pyarrow().as_py() == 0
 
 
-@pytest.mark.slow  # 3 s: what a user names is in faces/test_subject.py
+@pytest.mark.slow  # 3 s; faces/test_subject.py tests names from users
 def test_traces_by_rank_by_folder_and_kept_in_a_lake(capture: Capture, tmp_path: Path) -> None:
     first, second = (rank.path for rank in capture.ranks)
     swapped = TraceAnalysis({5: first, 3: second})

@@ -1,4 +1,4 @@
-"""What limits a path's answer is told where the answer is shown."""
+"""Caveats of a path's answer, which are printed with the answer."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pipelines.synthetic import CaptureSpec, write_capture
 from tests.faces.cli.test_limiting_findings import CAPTURES
 
 
-@pytest.mark.slow  # 2 s: which there are is in test_caveats.py
+@pytest.mark.slow  # 2 s; test_caveats.py tests each caveat
 def test_caveats_stand_beside_the_summary(shared: Path, capsys: pytest.CaptureFixture) -> None:
-    """The trace of AMD's GPUs has no cuda_sync events: HTA's summary would say nothing of it."""
+    """The trace of AMD's GPUs has no cuda_sync events, about which HTA's summary would print nothing."""
     trace = shared / "traces" / "single" / "mi300_rccl_metadata.json.gz"
     with TraceAnalysis(trace_files={0: str(trace)}) as analyzer:
         path, success = analyzer.critical_path_analysis(0)
@@ -26,7 +26,7 @@ def test_caveats_stand_beside_the_summary(shared: Path, capsys: pytest.CaptureFi
         assert {"no_sync_events", "inferred_waits"} <= {caveat["caveat"] for caveat in path.caveats}
 
 
-@pytest.mark.slow  # 10 s; tests/faces/cli/test_limiting_findings.py has each of them
+@pytest.mark.slow  # 10 s; tests/faces/cli/test_limiting_findings.py tests each of them
 def test_what_limits_a_capture_stands_beside_answers_about_captures(tmp_path: Path) -> None:
     write_capture(CaptureSpec(ranks=4, steps=3, straggler=2, seed=7), tmp_path / "ranks")
     write_capture(CaptureSpec(ranks=2, steps=3, seed=8), tmp_path / "whole")

@@ -1,7 +1,8 @@
-"""The page docs/migrating-from-hta.md: its code runs without pandas and prints what it shows, every cell of its table
-runs, and its SQL gives HTA's numbers.
+"""The page docs/migrating-from-hta.md: its code runs without pandas and prints the shown output.
 
-After a change to the code on the page, `python -m tests.faces.notebook.test_page` writes what it prints.
+Every cell of its table runs, and its SQL returns HTA's numbers.
+
+After a change to the code on the page, `python -m tests.faces.notebook.test_page` writes the new output.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def test_every_method_is_on_the_page() -> None:
     assert [name for name in methods if not any(f"analyzer.{name}(" in python for python, _, _ in cells(page))] == []
 
 
-@pytest.mark.slow  # test_hta_numbers.py has the numbers
+@pytest.mark.slow  # test_hta_numbers.py tests the numbers
 def test_sql_of_the_other_analyses_equals_hta(shared: Path, tmp_path: Path) -> None:
     expected = golden(shared, ANALYSES)
     folder = shared / "traces" / "ranks" / "sampled_128"

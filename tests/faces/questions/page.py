@@ -1,6 +1,6 @@
-"""The site's page of questions: the tables that matter and how they join, and every saved question with its query and an answer.
+"""The site's page of questions: the main tables, their joins, and every saved question with query and answer.
 
-`make docs` writes it, from sql/ask and the head below. The answers are those of a small synthetic lake.
+`make docs` writes it, from sql/ask and the head below. The answers are from a small synthetic lake.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.readers.execution.make import Op, write
 _ROWS, _CELL = 4, 44
 _CAPTURE_ID = "3f2a…"
 _INGESTED = datetime(2026, 11, 22, 10, 30)
-"""Stands for whenever the lake was made; the captures in it are of 2024."""
+"""Replaces the time at which the lake was made. The captures in it are from 2024."""
 HEAD = """# Questions and answers
 
 <!-- Made by `make docs` from sql/ask: edit the questions there, this head in tests/faces/questions/page.py. -->
@@ -82,8 +82,9 @@ or every event counts several times.
 
 
 def make_lake(folder: Path) -> Lake:
-    """A job that was captured three times with the same slow rank, a trace without ranks, and a file that is not a trace;
-    an execution trace of the slow rank, and one of a rank that is not there.
+    """Make a lake of a job with three captures, a trace without ranks, and a file that is not a trace.
+
+    The three captures have the same slow rank. There is an execution trace of the slow rank, and one of a missing rank.
     """
     lake = Lake(folder / "lake")
     for day in range(3):
@@ -94,7 +95,7 @@ def make_lake(folder: Path) -> Lake:
             write(folder / "0" / "rank2_et.json", [Op("aten::mm", [1], [2]), Op("aten::relu", [2], [3])])
         ingest([str(folder / str(day))], lake, job="llama-70b")
     (folder / "server").mkdir()
-    # A time of its own: captures without one are in the order of their ids, which hash the folder's path.
+    # The trace has a time, because captures without a time are ordered by their ids, which hash the folder's path.
     march = {"distributedInfo": {"rank": 0}, "baseTimeNanoseconds": 1_711_879_200 * 10**9}
     server = {**march, "traceEvents": [event for i in range(12) for event in _step(i)]}
     (folder / "server" / "rank0.json").write_text(json.dumps(server))
@@ -105,7 +106,7 @@ def make_lake(folder: Path) -> Lake:
 
 
 def _put_off(path: Path, days: int) -> None:
-    """Move a trace that many days later: captures are then in one order in every lake, whatever their ids are."""
+    """Move a trace `days` days later, so that captures have the same order in every lake, whatever their ids are."""
     trace = json.loads(gzip.decompress(path.read_bytes()))
     trace["baseTimeNanoseconds"] += days * 86_400 * 10**9
     path.write_bytes(gzip.compress(json.dumps(trace).encode()))
@@ -126,14 +127,14 @@ def _memory(number: int) -> dict[str, Any]:
 
 
 def _step(number: int) -> list[dict[str, Any]]:
-    """A step of a server: every sixth is the prefill of two prompts, the others decode."""
+    """Return the events of a server's step. Every sixth step is the prefill of two prompts, the others decode."""
     name, dur = ("step[DECODE bs=8]", 1500 + 10 * number) if number % 6 else ("step[EXTEND bs=2 toks=2048]", 9000)
     ts = 10_000 * number
     return [x("user_annotation", name, ts, dur), op("aten::linear", ts + 10, dur - 20)]
 
 
 def page(lake: Lake) -> str:
-    """The page."""
+    """Return the page as Markdown."""
     with LockedLake(lake) as locked:
         parts = [HEAD]
         for topic in TOPICS.values():
@@ -161,7 +162,10 @@ def _table(columns: list[str], rows: list[tuple[Any, ...]]) -> Iterator[str]:
 
 
 def _cell(name: str, value: Any) -> str:
-    """A value as Markdown; paths, times of ingestion and ids of captures, which follow from paths, differ from run to run."""
+    """Return a value as Markdown.
+
+    Paths, times of ingestion and ids of captures are replaced, because they differ between runs.
+    """
     if name == "path":
         value = Path(value).name
     if name == "capture_id":

@@ -1,4 +1,4 @@
-"""What questions answer, over tables of a few rows whose answers follow by hand; NULL is every column that a row leaves out."""
+"""Answers of questions, over tables of a few rows whose answers follow by hand. Columns that a row omits are NULL."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CAPTURES: Rows = [{"capture_id": "c", "job": "j"}, {"capture_id": "d"}]
 
 
 def asked(name: str, columns: str, limits: dict[str, Any] | None = None, **tables: Rows) -> list[tuple[Any, ...]]:
-    """The answer to a question over these rows, of it these columns."""
+    """Return these columns of the answer to a question over these rows."""
     types = column_types(load_catalog())
     with duckdb.connect() as con:
         for table, rows in {"traces": TRACES, "captures": CAPTURES, **tables}.items():
@@ -41,7 +41,7 @@ def of(columns: str, *rows: tuple[Any, ...]) -> Rows:
 
 
 def test_a_list_has_whole_ids() -> None:
-    """A text is the beginning of an id, or a file."""
+    """A text is a prefix of an id or a file name, but an item of a list is a whole id."""
     queued = of("trace_id at_ns change", ("a", 0, 1), ("b", 0, 1))
     for limits, ids in (({}, "ab"), ({"trace": "b"}, "b"), ({"trace": ["a", "b"]}, "ab"), ({"trace": ["b.json"]}, "")):
         answer = asked("queue-over-time", "trace_id", limits, queue_length=queued)
@@ -52,7 +52,10 @@ def test_a_list_has_whole_ids() -> None:
 
 
 def test_queue_over_time() -> None:
-    """Of trace a 4 launches in 400 ns; what is launched and starts at once never waited, and the last one waits on."""
+    """Trace a has 4 launches in 400 ns.
+
+    Work that starts when it is launched never waits, and the last launch is still waiting.
+    """
     changes = of(
         "trace_id stream at_ns change",
         ("a", 7, 100, 1), ("a", 8, 101, 1), ("a", 7, 101, 1), ("a", 7, 499, -1), ("a", 7, 499, 1), ("b", 7, 5, 1),
@@ -73,7 +76,10 @@ def test_a_stretch_of_the_queue_has_its_most_and_its_last() -> None:
 
 
 def test_queue_lengths_are_of_the_time() -> None:
-    """1,000 launches 1 ms apart, each of which starts 5 us later; 4 of another stream, two of them at once; of b no time."""
+    """Trace a has 1,000 launches 1 ms apart, each of which starts 5 us later. Trace b has no duration.
+
+    Another stream of trace a has 4 launches, two of them at the same time.
+    """
     changes = of(
         "trace_id stream at_ns change queue_length",
         *(("a", 7, 1_000_000 * n + late, 1 - 2 * (late > 0), int(late == 0)) for n in range(1000) for late in (0, 5000)),
@@ -159,7 +165,7 @@ def test_graph_time() -> None:
 
 
 def test_coverage_says_what_replays_ran() -> None:
-    """Work of a replay whose launch is not in the trace is replayed, too; a kernel beside a graph is not."""
+    """Work of a replay whose launch is not in the trace counts as replayed, but a kernel outside a graph does not."""
     work = of(
         "trace_id event_id op_event_id not_modelled source duration_ns",
         ("a", 1, 9, None, "capture", 10_000), ("a", 2, 8, None, "launch", 20_000),
@@ -173,7 +179,10 @@ def test_coverage_says_what_replays_ran() -> None:
 
 
 def test_steps_in_order() -> None:
-    """Step 2 runs on two devices, of which device 0 is the busiest; of step 1 there is no GPU work. Of equals, the first counts."""
+    """Step 2 runs on two devices, of which device 0 is the busiest.
+
+    Step 1 has no GPU work. Of equally busy devices the first counts.
+    """
     times = of(
         "trace_id step device duration_ns host_ns busy_ns compute_ns communication_ns",
         *(("a", 2, 0, 100, 90, 60, 9, 1), ("a", 2, 1, 100, 90, 50, 10, 3)),
@@ -207,7 +216,7 @@ LAYERS = of(
 
 
 def test_longest_step() -> None:
-    """Trace b has no steps: its thread 1 is in spans longest, as those inside others do not count again."""
+    """Trace b has no steps, and its thread 1 is in spans longest, because nested spans do not count twice."""
     use = of(
         "trace_id span_id phase peak_kind n_kernels busy_ns coverage roofline_utilization",
         ("a", 2, "window", "datasheet", 3, 40, 0.5, 0.25), ("a", 2, "window", "measured", 3, 40, 0.5, 0.9),
@@ -231,7 +240,7 @@ def test_longest_step() -> None:
 
 
 def test_the_longest_step_s_gpu_work_needs_no_peak_of_a_data_sheet() -> None:
-    """Only measured peaks are known of the device: its busy time is, and the share of a data sheet's roofline is not."""
+    """The device has only measured peaks, so its busy time is known, but not the share of a datasheet's roofline."""
     use = of(
         "trace_id span_id phase peak_kind n_kernels busy_ns coverage roofline_utilization",
         ("a", 2, "window", "measured", 3, 40, 0.5, 0.9),
@@ -253,10 +262,12 @@ def test_module_ranks() -> None:
 
 
 def test_sampled_modules() -> None:
-    """8 ms of forward in two sampled steps, of 3 of them the work is known. The other peak's row of a call is no further call.
+    """Forward took 8 ms in two sampled steps, and the work of 3 ms is known.
 
-    Module m was measured in three of the five sampled steps of y that are no census, and did not run in one of them. In step 6
-    no module accepted hooks. What recording x measured is not known.
+    A call has a row per peak, but counts once.
+
+    Module m was measured in three of the five sampled steps of y that are not a census, and did not run in one of them.
+    In step 6 no module accepted hooks. It is unknown which modules recording x measured.
     """
     recordings = of(
         "recording_id kind run_id start_ns",
@@ -341,7 +352,7 @@ def test_waiting_for_ranks_that_are_not_in_the_lake_is_unknown(
 @pytest.mark.parametrize("cause", ["exposed_communication", "unsplit_communication"])
 @pytest.mark.parametrize("world_size", [None, 8])
 def test_a_rank_alone_without_exposed_communication_waits_for_no_other(world_size: int | None, cause: str) -> None:
-    """Nor do its other devices, whose communication is divided as that of the first."""
+    """Its other devices do not wait, either, and their communication is divided like that of the first."""
     captures = of("capture_id job n_ranks world_size", ("c", "j", 1, world_size))
     for ns, parts in ((0, (0, 0, 0)), (1, (None, None, 1))):
         causes = of(
@@ -375,7 +386,7 @@ def test_fixes() -> None:
 
 
 def test_fleet_fixes_are_sums_over_captures_with_the_largest_trace() -> None:
-    """Of 10 s on paths. The file stands for the job of a capture without one."""
+    """The paths take 10 s. For a capture without a job, its file is shown as the job."""
     whole = of("capture_id cause duration_ns", ("c", "x", 3 * 10**9), ("c", "y", 10**9), ("d", "x", 6 * 10**9))
     totals = of(
         "capture_id fix n_traces saves_ns trace_id change most_saves_ns most_saves_percent",
@@ -394,7 +405,7 @@ def test_fleet_fixes_are_sums_over_captures_with_the_largest_trace() -> None:
 
 
 def test_path_names() -> None:
-    """Time of no event, such as gaps on the host, is on the path, too."""
+    """Time that belongs to no event, such as gaps on the host, is on the path, too."""
     names = of(
         "trace_id window_id name cat n_events duration_ns",
         *(("a", "full", "gemm", "kernel", 2, 10_000_000), ("b", "full", "gemm", "kernel", 1, 30_000_000)),
@@ -475,7 +486,7 @@ def test_snapshot_traces() -> None:
 
 
 def test_memory_over_time() -> None:
-    """Trace a tells totals in some events, trace b in none; a device without a number is one, too."""
+    """Trace a records totals in some events, trace b in none. A device without a number is a device, too."""
     events = of(
         "trace_id device_type device seq at_ns net_bytes allocated_bytes reserved_bytes",
         ("a", 1, 0, 1, 100, 10, 110, 500), ("a", 1, 0, 2, 100, 5, 105, None), ("a", 1, 0, 3, 100, 99, None, 300),
@@ -493,7 +504,10 @@ def test_memory_over_time() -> None:
 
 
 def test_snapshot_memory_knows_when_most_was_reserved() -> None:
-    """On device 0 after event 1, on 1 when the history begins; 2 has none. `tracelake memory` shows the rest."""
+    """The maximum on device 0 is after event 1, on device 1 at the start of the history.
+
+    Device 2 has none. `tracelake memory` shows the other columns.
+    """
     moves = of(
         "snapshot_id device seq at_ns reserved_bytes reserved_delta_bytes",
         *(
@@ -546,7 +560,10 @@ def test_out_of_memory() -> None:
 
 @pytest.mark.parametrize("newest", ["old", "new"])
 def test_schedule_runs(newest: str) -> None:
-    """The latest of two runs that differ in nothing but when they ran; another size is another row."""
+    """Of two runs that differ only in their start, the answer has the latest.
+
+    A run of another size is a separate row.
+    """
     columns = "run_id plan plan_hash engine device device_name size period_ns"
     runs = of(columns, *((run, "p", "h", "sw", "gpu", "G", size, ns) for run, size, ns in (("old", "s", 9), ("new", "s", 8), ("big", "l", 7))))  # fmt: skip
     began = [{"run_id": run, "started_at": f"2026-01-0{1 + (run == newest)}"} for run in ("old", "new", "big")]
@@ -580,7 +597,7 @@ def test_step_trend() -> None:
 
 
 def test_memory_owners() -> None:
-    """A block that was there before the trace is alive at the peak; one whose release is missing may not be."""
+    """A block that existed before the trace is alive at the peak. A block whose release is missing may not be."""
     blocks = of(
         "trace_id device_type device owner state alloc_seq free_seq size_bytes",
         ("a", 1, 0, "early", "before_trace", None, 9, 4_000_000), ("a", 1, 0, "lost", "release_missing", 1, None, 3_000_000),
@@ -590,14 +607,14 @@ def test_memory_owners() -> None:
     peaks = of("trace_id device_type device peak_seq", ("a", 1, 0, 5))
     answer = asked("memory-owners", "owner n_blocks size_mb", memory_blocks=blocks, memory_peaks=peaks)
     assert answer == [("early", 1, 4), ("kept", 1, 2)]
-    # A device that the trace does not name is one, too.
+    # A device that the trace does not name is a device, too.
     unnamed = [{**row, "device": None} for row in blocks]
     peaks = of("trace_id device_type device peak_seq", ("a", 1, None, 5))
     assert asked("memory-owners", "owner n_blocks size_mb", memory_blocks=unnamed, memory_peaks=peaks) == answer
 
 
 def test_memory_owners_of_each_trace() -> None:
-    """Memory in use is not added up over recordings of a job and rank."""
+    """Memory in use is not summed over recordings of a job and rank."""
     captured = [{"trace_id": trace_id, "job": "j", "rank": 0} for trace_id in "ab"]
     blocks = of(
         "trace_id device_type device owner state alloc_seq size_bytes",
@@ -611,7 +628,7 @@ def test_memory_owners_of_each_trace() -> None:
 
 
 def test_bandwidth_of_each_kind_of_links() -> None:
-    """Traces of a job on two kinds of GPU are not averaged, and no limit stands for another."""
+    """Traces of a job on two kinds of GPU are not averaged, and each kind has its own limit."""
     captured = [{"trace_id": trace_id, "job": "j", "rank": 0} for trace_id in "abc"]
     sizes = of(
         "trace_id kind bytes group_size n duration_ns busbw_lower_gigabytes_per_s limit_gigabytes_per_s",
@@ -625,7 +642,7 @@ def test_bandwidth_of_each_kind_of_links() -> None:
 
 
 def test_shapes_below_peak_of_each_device() -> None:
-    """A suspect row of some trace is not hidden by those of others."""
+    """A suspect row of one trace is not hidden by the rows of others."""
     captured = [{"trace_id": trace_id, "job": "j", "rank": 0} for trace_id in "abc"]
     shapes = of(
         "trace_id op device_key peak_kind n_ops gpu_ns roofline_ns bound_by suspect",
@@ -640,7 +657,10 @@ def test_shapes_below_peak_of_each_device() -> None:
 
 
 def test_stream_waits_say_which_gpu() -> None:
-    """The streams of two GPUs have the same number: 7 of GPU 1 waits twice for 7 of GPU 0, which waits once for it."""
+    """Streams of two GPUs have the same number.
+
+    Stream 7 of GPU 1 waits twice for stream 7 of GPU 0, which waits once for stream 7 of GPU 1.
+    """
     work = of("trace_id event_id name device stream", ("a", 1, "k", 0, 7), ("a", 2, "k", 1, 7), ("a", 3, "k", 0, 8))
     waits = of(
         "trace_id wait_kind source_kernel_id waiting_kernel_id",
@@ -667,7 +687,7 @@ def test_gaps_and_slack_say_which_gpu() -> None:
 
 @pytest.mark.parametrize("question", ["measured-kernels", "counted-kernels"])
 def test_measured_kernels_say_which_gpu(question: str) -> None:
-    """A process runs the same kernels on two GPUs, on each as long."""
+    """A process runs the same kernels on two GPUs, for the same time on each."""
     measured = of(
         "trace_id device name n_kernels duration_ns n_measured",
         *(("a", device, "k", 1, 9000, n_measured) for device, n_measured in ((1, 1), (0, 1), (2, 0))),
@@ -687,7 +707,7 @@ def test_the_example_of_a_finding_is_the_same_in_any_order() -> None:
 
 
 def test_replays_of_several_captures_are_several() -> None:
-    """Their numbers count within a trace."""
+    """Replay numbers count within a trace."""
     captured = [{"trace_id": trace_id, "job": "j", "rank": 0} for trace_id in "ab"]
     replayed = [{**row, "trace_id": trace_id} for row in GRAPH for trace_id in "ab" if row["trace_id"] == "a"]
     (alone, *_), (twice, *_) = (
@@ -704,7 +724,10 @@ def test_no_short_kernels_take_no_time() -> None:
 
 
 def test_waiting_for_the_busiest_expert_is_unknown_where_waiting_is() -> None:
-    """Of a refused lane; where it is known, and nobody waits for the busiest rank, it is 0."""
+    """This is the case for a refused lane.
+
+    If waiting is known, and no rank waits for the busiest rank, the time is 0.
+    """
     balance = of(
         "capture_id group_name next_wait_ns is_waited_for",
         ("c", "known", 7_000_000, True), ("c", "known", 3_000_000, False), ("c", "none", 3_000_000, None),
@@ -715,7 +738,7 @@ def test_waiting_for_the_busiest_expert_is_unknown_where_waiting_is() -> None:
 
 
 def test_expert_groups_of_the_same_name_are_kept_apart() -> None:
-    """Of ranks 0 and 1, and of ranks 2 and 3: in each group the same rank is always the busiest."""
+    """One group has ranks 0 and 1, the other ranks 2 and 3. In each group the same rank is always the busiest."""
     balance = of(
         "capture_id lane group_name imbalance busiest_rank",
         *(("c", lane, "ep", 1.0 + lane, 3 * lane) for lane in (0, 1) for _ in range(5)),
@@ -727,7 +750,7 @@ def test_expert_groups_of_the_same_name_are_kept_apart() -> None:
 
 
 def test_an_allocation_counts_once_where_steps_overlap() -> None:
-    """A second profiler counts its steps from 0 again, so step 0 is from its first mark to its last."""
+    """A second profiler counts its steps from 0 again, so step 0 lasts from its first mark to its last."""
     kept = of(
         "snapshot_id allocation_id device stack_id state size_bytes alloc_ns",
         ("s", 1, 0, 9, "live", 1_000_000, 150), ("s", 2, 0, 9, "live", 1_000_000, 350), ("s", 3, 0, 9, "released", 1, 350),
@@ -744,7 +767,7 @@ def test_an_allocation_counts_once_where_steps_overlap() -> None:
 
 
 def test_serving_steps_of_a_trace_without_gpu_work_make_no_gpu_less_busy() -> None:
-    """Two traces of a rank, of which one records nothing of its GPU: its steps count for times, not for shares."""
+    """A rank has two traces, of which one records no GPU work. Its steps count for times, but not for shares."""
     steps = of(
         "trace_id phase n_requests step_ns latency_ns gpu_busy_ns earlier_ns",
         ("a", "decode", 8, 1_000_000, 2_000_000, 1_000_000, 100_000), ("c", "decode", 8, 3_000_000, 3_000_000, None, None),

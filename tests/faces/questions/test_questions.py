@@ -1,4 +1,4 @@
-"""The saved questions: all run, on their own and limited to a part of the lake; the site's page shows what they answer."""
+"""The saved questions: all run, on the whole lake and on a part of it, and the site's page shows their answers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def answer(locked: LockedLake, sql: str) -> list[dict]:
 
 
 def test_each_can_be_asked_of_an_empty_lake(tmp_path: Path) -> None:
-    """Their tables and columns are there."""
+    """The tables and columns that they read exist."""
     lake = Lake(tmp_path / "lake")
     lake.root.mkdir()
     with duckdb.connect(str(publish(lake)), read_only=True) as con:
@@ -50,7 +50,7 @@ def test_each_can_be_asked_of_an_empty_lake(tmp_path: Path) -> None:
 
 @pytest.mark.slow(together="questions")
 def test_the_page_shows_what_they_answer(lake: Lake) -> None:
-    """`make docs` builds it: each question once, with its query and the columns and first rows of its answer."""
+    """`make docs` builds the page, with each question once, its query, and the columns and first rows of its answer."""
     built = page(lake)
     sections = {text.partition("\n")[0]: text for text in built.split("\n### ")[1:]}
     assert sections.keys() == {question.question for question in load_questions().values()}
@@ -105,7 +105,7 @@ def test_the_straggler_and_the_damaged_file_are_found(locked: LockedLake) -> Non
 def test_no_question_shows_more_than_the_hardware_can_without_saying_why(
     dtype: str, mfu: float | None, tf32: float | None, why: str | None
 ) -> None:
-    """Also between 100 % and where the tables call it suspect, 105 %."""
+    """The reason is also shown between 100 % and 105 %, from where the tables call a value suspect."""
     with duckdb.connect() as con:
         con.execute("CREATE TABLE traces AS SELECT 't' AS trace_id, 'j' AS job, 'f' AS file, 0 AS rank")
         columns = {column.name: "NULL" for column in load_catalog().models["family_utilization"].columns}
@@ -122,7 +122,10 @@ def test_no_question_shows_more_than_the_hardware_can_without_saying_why(
 
 
 def relations() -> list[tuple[str, str, str, dict[str, str]]]:
-    """Of each line of the diagram: one table, how many rows of the other, the other, and which columns are equal."""
+    """Return the parts of each line of the diagram.
+
+    These are the first table, the number of rows of the other table, its name, and the equal columns.
+    """
     lines = re.findall(r'^    (\w+) \|\|--(o[{|]) (\w+) : "(.*)"$', HEAD, re.M)
     return [(a, many, b, {c.split(" = ")[0]: c.split(" = ")[-1] for c in by.split(", ")}) for a, many, b, by in lines]
 
@@ -130,7 +133,10 @@ def relations() -> list[tuple[str, str, str, dict[str, str]]]:
 @pytest.mark.slow(together="questions")
 @pytest.mark.parametrize(("table", "many", "other", "columns"), relations(), ids=lambda value: str(value))
 def test_the_diagram_tells_the_truth(locked: LockedLake, table: str, many: str, other: str, columns: dict) -> None:
-    """Every row on the right has exactly one row on the left, and `o|` at most one on the right."""
+    """Every row on the right has exactly one row on the left.
+
+    For `o|`, a row on the left has at most one on the right.
+    """
     left, right = (
         ", ".join(f"{alias}.{name}" for name in names) for alias, names in (("a", columns), ("b", columns.values()))
     )
@@ -256,7 +262,10 @@ def test_comments_in_a_query_are_no_words_to_search_for() -> None:
     ),
 )
 def test_questions_are_found_by_the_words_that_people_use(word: str, names: set[str]) -> None:
-    """In `ask`, where a word that is a question's name answers that one, in `tables --search` and in the list of all."""
+    """They match in `ask`, in `tables --search` and in the list of all questions.
+
+    In `ask` a question's name answers that question.
+    """
     if word.lower() not in load_questions():
         said = CliRunner().invoke(app, ["ask", word, "--format", "json"])
         assert said.exit_code == 0 and names <= {row["name"] for row in json.loads(said.stdout)}

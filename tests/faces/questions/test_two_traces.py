@@ -1,4 +1,7 @@
-"""Two traces that nothing ties together, without job and rank and with one file name: no answer mixes them, each row tells whose it is."""
+"""Two unrelated traces without job and rank, with the same file name.
+
+No answer mixes them, and each row names its trace.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,10 @@ LONG = "void at::native::(anonymous namespace)::" + "vectorized_elementwise_kern
 
 
 def program(by: int) -> list[dict[str, Any]]:
-    """Two steps of a server under a profiler: operators, modules, frames, memory, two streams, a replayed graph, a collective."""
+    """Return two steps of a server under a profiler. `by` scales the times.
+
+    They have operators, modules, frames, memory, two streams, a replayed graph, and a collective.
+    """
     events: list[dict[str, Any]] = []
     for step in range(2):
         t, c = 400 * by * step, 10 * step + 1
@@ -86,7 +92,7 @@ def rows(con: duckdb.DuckDBPyConnection, question: Question, trace: str | None =
     return [dict(zip(relation.columns, row, strict=True)) for row in relation.fetchall()]
 
 
-# 7 s, with nearly all models; each question is asked of an empty lake in test_questions.py.
+# 7 s, with nearly all models. test_questions.py asks each question of an empty lake.
 @pytest.mark.slow(together="two traces")
 def test_no_row_mixes_two_traces_and_each_says_whose_it_is(two: tuple[duckdb.DuckDBPyConnection, list[str]]) -> None:
     con, ids = two
@@ -127,7 +133,10 @@ def plain(line: str) -> str:
 
 
 def test_the_parts_of_the_gpus_time_are_all_of_it(shared: Path) -> None:
-    """Of a decode whose work is replays of a graph: they are a row, and no row's share is of another whole."""
+    """The trace is a decode whose work is replays of a graph.
+
+    The replays are one row, and all shares have the same total.
+    """
     path = shared / "traces" / "single" / "mi300_sglang_decode_graph.json.gz"
     events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
     work = [e for e in events if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset") and e["ph"] == "X"]

@@ -1,4 +1,4 @@
-"""A page of `tracelake report` read back: its tables, bars, pictures and texts."""
+"""A parsed page of `tracelake report`: its tables, bars, charts and texts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VOID = {"meta", "br", "img", "link", "input", "hr"}
 
 
 class Page(HTMLParser):
-    """Sections, cells of every table as exact values, parts of bars, curves, texts and tags. Tags must balance."""
+    """A page's sections, exact values of table cells, parts of bars, curves, texts and tags. Tags must balance."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class Page(HTMLParser):
         self.tags: set[str] = set()
         self.attributes: set[str] = set()
         self.lines: dict[str, list[tuple[float, float]]] = {}
-        self.answer: dict[str, Any] = {}  # what --json says
+        self.answer: dict[str, Any] = {}  # the output of --json
         self.open: list[str] = []
         self.links: list[str] = []
         self.sections: list[str] = []
@@ -71,7 +71,7 @@ class Page(HTMLParser):
 
 
 def report(tmp_path: Path, *words: object) -> Page:
-    """The page of the command, read back."""
+    """Run the command, and return its page, parsed."""
     target = tmp_path / "report.html"
     result = CliRunner().invoke(app, ["report", *map(str, words), "--out", str(target), "--json"])
     assert result.exit_code == 0, result.output

@@ -1,4 +1,4 @@
-"""The bars of traces split by causes that Dagster shows."""
+"""Charts in Dagster of traces as bars, which are split by causes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ def answers() -> list[Why]:
 
 
 def boxes(svg: str) -> list[dict[str, str]]:
-    """The boxes with a tooltip, which are the pieces of bars: their attributes, and the tooltip."""
+    """Return the boxes with a tooltip, which are the segments of bars.
+
+    Each is a dict of its attributes and the tooltip (`says`).
+    """
     rects = [(box.attrib, box.findtext("{*}title")) for box in ET.fromstring(svg).iterfind(".//{*}rect")]
     return [{**attributes, "says": says} for attributes, says in rects if says]
 

@@ -1,4 +1,7 @@
-"""The page's numbers are the lake's and those of a simulated machine; foreign names stay text; a browser shows it."""
+"""The page of a report: its numbers match the lake and a simulated machine, and foreign names stay text.
+
+A browser shows it without errors.
+"""
 
 from __future__ import annotations
 
@@ -48,12 +51,12 @@ SECTIONS = (
     "quality",
 )
 CODES = ("gpu_compute_bound", "straggler_wait", "idle_host", "COMPUTATION", "gpu_kernel", "cuda_runtime")
-"""How tables name what the page says in words."""
+"""Codes in tables that the page must replace by words."""
 
 
 @pytest.fixture(scope="module")
 def capture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Capture]:
-    """A job that is called as its folder."""
+    """Yield a capture whose job is named after its folder."""
     folder = tmp_path_factory.mktemp("capture") / "job <7>"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRACELAKE_JOB_PATTERN", f"/({folder.name})/")
@@ -62,7 +65,7 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Capture]:
 
 @pytest.fixture(scope="module")
 def world(capture: Capture, tmp_path_factory: pytest.TempPathFactory) -> tuple[Page, Path]:
-    """The page of a capture in a lake, and the lake."""
+    """Return the page of a capture in a lake, and the lake."""
     folder = tmp_path_factory.mktemp("world")
     ingest(capture.paths, Lake(folder / "lake"))
     con = open_analyst(folder / "lake", [*TABLES, *CAPTURE_TABLES])
@@ -76,9 +79,9 @@ def test_every_section_is_there(world: tuple[Page, Path]) -> None:
     page, _ = world
     assert set(SECTIONS) <= set(page.texts)
     assert "job <7>" in page.texts[""] and "4 of 4 ranks" in page.texts[""]
-    assert "hangs" not in page.texts  # there are no dumps of the job
+    assert "hangs" not in page.texts  # the job has no dumps
     assert "script" not in page.tags and not {"src", "onload"} & page.attributes
-    assert page.links == [f"#{ident}" for ident in page.sections]  # the table of contents, and nothing elsewhere
+    assert page.links == [f"#{ident}" for ident in page.sections]  # the table of contents, and no link to another page
 
 
 @pytest.mark.slow(together="report page")
@@ -89,7 +92,7 @@ def test_what_it_comes_to_is_on_top(world: tuple[Page, Path], capture: Capture) 
     assert re.search(r"Rank 2 is a straggler: the other 3 ranks together wait [\d.]+ ms for it", said)
     assert said.index("rank 2 holds the others up") < said.index("What to do")
     assert re.search(r"the job would go on [\d.]+ ms sooner if only rank 2 were on time, [\d.]+ % of the span", said)
-    # What a finding says is gained is what `why` answers for that rank.
+    # The gain of a finding is the gain that `why` prints for that rank.
     result = CliRunner().invoke(app, ["why", capture.ranks[2].path.name, "--lake", str(lake), "--json"])
     answer = json.loads(result.stdout)
     first = answer["causes"][0]
@@ -125,7 +128,10 @@ def test_exposed_communication_is_waiting_for_late_ranks_plus_transfer(world: tu
 def test_exposed_communication_of_real_captures_has_one_meaning(
     folder: str, has_unmatched: bool, shared: Path, tmp_path: Path
 ) -> None:
-    """dlrm_8: 46.9 ms of exposed communication, of which 1.61 ms are transfer. torchrec_unequal has calls without a partner."""
+    """dlrm_8 has 46.9 ms of exposed communication, of which 1.61 ms are transfer.
+
+    torchrec_unequal has calls without a partner.
+    """
     assert_exposed_parts_add_up(report(tmp_path, shared / "traces" / "ranks" / folder), has_unmatched)
 
 
@@ -159,7 +165,7 @@ def test_the_straggler_is_named_and_taken_apart(world: tuple[Page, Path], captur
     assert "straggler: rank 2" in page.texts["stragglers"]
     assert "Of rank 2, the straggler" in page.texts["spans"]
     ranks = {int(row["rank"] or -1): row for row in page.rows("straggler_ranks")}
-    # Durations tell the simulated waiting up to the skew with which ranks leave a collective (1 us each).
+    # Durations match the simulated waiting up to the skew with which ranks leave a collective (1 us each).
     for rank in capture.ranks:
         waited = int(ranks[rank.rank]["wait_ns"] or -1)
         assert waited == pytest.approx(rank.truth.collective_wait_ns, abs=1000 * capture.n_collectives)
@@ -190,7 +196,7 @@ def test_numbers_are_the_lake_s(world: tuple[Page, Path], table: str, query: str
     assert sorted(tuple(str(row[name]) for name in names) for row in page.rows(table)) == expected
 
 
-@pytest.mark.slow(together="report page")  # a rank of a capture is in tests/critical_path/test_names.py
+@pytest.mark.slow(together="report page")  # tests/critical_path/test_names.py has a rank of a capture
 def test_another_rank_can_be_asked_for(world: tuple[Page, Path], tmp_path: Path) -> None:
     _, lake = world
     con = open_analyst(lake, [])
@@ -224,7 +230,7 @@ def test_one_real_trace(shared: Path, tmp_path: Path) -> None:
 
 REAL = (
     *("traces/single/h100_qwen.json.gz", "traces/single/mi300_sglang_decode_graph.json.gz"),
-    "traces/single/mi250_minitoy.json.gz",  # of which one step has no path
+    "traces/single/mi250_minitoy.json.gz",  # one of its steps has no path
 )
 
 
@@ -233,7 +239,7 @@ REAL = (
 def test_of_a_file_it_is_that_of_its_trace_in_a_lake(
     of: str, world: tuple[Page, Path], capture: Capture, shared: Path, tmp_path: Path
 ) -> None:
-    """A file needs no lake: what is in none, and of a capture, is empty in both."""
+    """A file needs no lake. Parts about captures, and data that the lake does not have, are empty in both pages."""
     file, lake = (capture.ranks[2].path, world[1]) if of == "simulated" else (shared / of, tmp_path / "lake")
     if of != "simulated":
         ingest([file], Lake(lake))
@@ -251,13 +257,13 @@ HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&lt;\u0000\x
 
 
 def put(con: duckdb.DuckDBPyConnection, table: str, **values: Any) -> None:
-    """Insert a row into a table; its other numbers are 0, and its other columns NULL."""
+    """Insert a row into a table. Its other numbers are 0, and its other columns NULL."""
     kinds = con.execute(f"SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = '{table}'").fetchall()
     row = {name: 0 for name, kind in kinds if kind in ("BIGINT", "INTEGER", "DOUBLE")} | values
     con.execute(f"INSERT INTO {table} BY NAME SELECT {', '.join(f'? AS {name}' for name in row)}", list(row.values()))
 
 
-@pytest.mark.slow  # 2 s; that the tables are those of a digest is in tests/runs/test_digest.py
+@pytest.mark.slow  # 2 s; tests/runs/test_digest.py tests which tables a digest has
 def test_a_page_of_a_digest_claims_nothing_about_what_is_gone() -> None:
     con = duckdb.connect()
     con.execute("; ".join(f"CREATE TABLE {table} ({', '.join(f'{column} {kind}' for column, kind in columns)})"
@@ -295,7 +301,7 @@ def hostile_trace() -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.slow  # tests/faces/cli/test_nasty.py
+@pytest.mark.slow  # tests/faces/cli/test_nasty.py tests nasty names in every command
 def test_foreign_names_stay_text(tmp_path: Path) -> None:
     path = tmp_path / "<u>rank0.json"
     printable = HOSTILE.replace("\0", "")
@@ -336,7 +342,7 @@ def browser() -> str:
 
 
 def pixels(png: bytes) -> set[bytes]:
-    """The distinct filtered rows of a PNG: a blank picture has few."""
+    """Return the distinct filtered rows of a PNG, of which a blank image has few."""
     at, data, width, depth = 8, b"", 0, 0
     while at < len(png):
         (length,), kind = struct.unpack(">I", png[at : at + 4]), png[at + 4 : at + 8]
@@ -396,7 +402,7 @@ def test_it_does_not_scroll_sideways_on_a_phone(world: tuple[Page, Path]) -> Non
     assert_fits_a_phone([world[1].parent / "report.html"])
 
 
-@pytest.mark.slow(together="report page")  # every other page that is written
+@pytest.mark.slow(together="report page")  # every other page that tracelake writes
 def test_no_page_scrolls_sideways_on_a_phone(world: tuple[Page, Path], tmp_path: Path) -> None:
     lake = ["--lake", str(world[1])]
     traces = [str(path) for path in write_capture(CaptureSpec(ranks=2, steps=4, seed=2), tmp_path / "other").paths]
@@ -413,7 +419,7 @@ def test_no_page_scrolls_sideways_on_a_phone(world: tuple[Page, Path], tmp_path:
 
 @pytest.mark.slow(together="report page")
 def test_what_is_wider_than_a_phone_scrolls_in_a_box_of_its_own(world: tuple[Page, Path]) -> None:
-    """Where no browser is: each table and picture is in such a box, and text may break anywhere."""
+    """This test needs no browser: each table and chart is in such a box, and text may break anywhere."""
     html = (world[1].parent / "report.html").read_text()
     assert "body { margin: 0;" in html and "overflow-wrap: anywhere; }" in html.partition("main {")[0]
     body = html.partition("<body>")[2]

@@ -1,4 +1,4 @@
-"""Parts of the page by themselves: folded layers, the queue's curve, the roofline, words, links into the docs."""
+"""Separate parts of the page: folded layers, the queue's curve, the roofline, words, links into the docs."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_exposed_communication_is_split_only_if_other_ranks_are_known(wait_ns: i
 
 
 def test_a_page_says_that_the_path_through_a_capture_is_gone_while_the_shown_rank_is_whole() -> None:
-    """A killed reduction leaves such a capture: its tables and rank b are digests, and rank a is not."""
+    """A killed reduction leaves such a capture. Its tables and rank b are digests, but rank a is not."""
     con, types = duckdb.connect(), types_of_tables(load_catalog())
     rows = {
         "captures": "'c' AS capture_id",
@@ -154,7 +154,7 @@ def test_the_queue_s_curve_is_the_longest_queue_of_each_stretch(seed: int) -> No
 
 
 def operator(flops: int, size: int, gpu_ns: int, dtype: str = "bf16") -> dict[str, Any]:
-    """On a device of 1000 TFLOP/s and 2000 GB/s."""
+    """Return an operator on a device of 1000 TFLOP/s and 2000 GB/s."""
     return {
         "op": "aten::mm", "dtype": dtype, "n_ops": 1, "flops_matrix": flops, "bytes": size, "gpu_ns": gpu_ns,
         "ideal_ns": flops / 1e6, "memory_ns": size / 2000, "tflops": flops / gpu_ns / 1000, "roofline_utilization": 0.5,
@@ -191,7 +191,7 @@ def test_links_into_the_docs(base: str, address: str, monkeypatch: pytest.Monkey
 
 
 def test_causes_that_are_often_in_one_window_differ_in_colour() -> None:
-    """The bar of causes is read by its legend alone."""
+    """The reader identifies the parts of the bar only by the legend."""
     often = ("gpu_computing", "communication", "late_rank", "copies", "launching", "gpu_waiting", "host_operators",
              "host_between_operators", "data_loading", "synchronization", "optimizer", "start", "earlier_work")  # fmt: skip
     bars = cause_bars([("the window", [(cause, 1) for cause in often])])
@@ -212,7 +212,10 @@ def test_the_legend_has_only_causes_that_can_be_seen() -> None:
 
 
 def test_numbers_of_the_lake_have_formats_of_numbers() -> None:
-    """The name of a column tells its format. One that no rule knows would be shown as a name, with all digits."""
+    """The name of a column selects its format.
+
+    Without a matching rule a number would be shown as a name, with all digits.
+    """
     types = {table: dict(columns) for table, columns in types_of_tables(load_catalog()).items()}
     numbers = {"BIGINT", "DOUBLE", "INTEGER"}
     names = {

@@ -1,4 +1,4 @@
-"""Pictures in Dagster's metadata: those of the newest capture and trace of a lake, and none where there is nothing."""
+"""Charts in Dagster's metadata: they show the newest capture and trace of a lake, and an empty lake has none."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pipelines.synthetic import CaptureSpec, write_capture
 
 
 def drawn(value: Any) -> list[str]:
-    """The tooltips of a picture that was embedded in Markdown."""
+    """Return the tooltips of a chart that is embedded in Markdown."""
     data = value.value.partition("base64,")[2].removesuffix(")")
     return [title.text or "" for title in ET.fromstring(base64.b64decode(data)).iterfind(".//{*}title")]
 

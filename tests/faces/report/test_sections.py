@@ -1,4 +1,4 @@
-"""Memory, collectives, hangs and operators by shape on the page of two ranks whose numbers were worked out by hand."""
+"""Memory, collectives, hangs and operators by shape on the page of two ranks, whose numbers were worked out by hand."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.readers.flight_recorder.make import made, waits
 
 H100 = [{"id": i, "name": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 80 << 30, "numSms": 132} for i in range(2)]
 TOTALS = ((0, 1000, 5000), (40, 3000, 5000), (41, -1500, 5000), (90, 500, 6000))  # µs, bytes, reserved
-START = 700  # in use when the trace begins
+START = 700  # bytes in use when the trace begins
 
 
 def memory(ts: float, size: int, address: int, allocated: int, reserved: int) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def collective(name: str, start: float, us: float, elements: int, rank: int, cor
 
 
 def trace(rank: int) -> dict[str, Any]:
-    """A step with two products of 1024³ in 100 and 300 µs, one of 64³ in 50, and four collectives."""
+    """Return a step with two products of 1024³ in 100 and 300 µs, one of 64³ in 50 µs, and four collectives."""
     events = [x("user_annotation", "ProfilerStep#1", 0, 2000)]
     for number, (size, us) in enumerate(((1024, 100), (1024, 300), (64, 50)), 1):
         shapes = {"Input Dims": [[size, size]] * 2, "Input type": ["c10::BFloat16"] * 2, "Concrete Inputs": ["", ""]}
@@ -79,7 +79,7 @@ def trace(rank: int) -> dict[str, Any]:
 
 
 def dump(rank: int) -> dict[str, Any]:
-    """Rank 1 does not call the third collective."""
+    """Return a rank's Flight Recorder dump. Rank 1 does not call the third collective."""
     entries = [
         {
             "record_id": number, "process_group": ["0", "default"], "collective_seq_id": number, "p2p_seq_id": 0,
@@ -95,7 +95,7 @@ def dump(rank: int) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Traces and dumps of a job."""
+    """Return a folder with the traces and dumps of a job."""
     made = tmp_path_factory.mktemp("made") / "job"
     made.mkdir()
     for rank in range(2):
@@ -118,7 +118,7 @@ def near(value: float) -> Any:
 
 
 def test_every_section_is_there_in_words(page: Page) -> None:
-    """As on the page of a capture in a lake (test_page.py, slow)."""
+    """The page of a capture in a lake has the same sections (test_page.py, slow)."""
     assert set(SECTIONS) <= set(page.texts)
     assert "script" not in page.tags and not {"src", "onload"} & page.attributes
     text = "".join(page.texts.values())
@@ -221,7 +221,7 @@ GROUP = {"0": {"name": "0", "desc": "", "ranks": "[0, 1, 2]"}}
 def test_a_hang_is_worded_as_by_the_command(
     tmp_path: Path, calls: list[dict[str, Any] | None], begins: int, why: str
 ) -> None:
-    """A rank that is None has a call of another group, after those that its ring lost."""
+    """A rank whose call is None has a call of another group, after the calls that its ring buffer lost."""
     other = call_of(7, group="1")
     dumps = [
         made(tmp_path, rank, of or other, groups=GROUP, begins=0 if of else begins) for rank, of in enumerate(calls)
@@ -234,7 +234,7 @@ def test_a_hang_is_worded_as_by_the_command(
 
 @pytest.fixture(scope="module")
 def bare_page(tmp_path_factory: pytest.TempPathFactory) -> Page:
-    """Of a trace whose names and arguments were removed: an annotation, GPU work and [memory] events."""
+    """Return the page of a trace without names and arguments. It has an annotation, GPU work and [memory] events."""
     events = [
         x("user_annotation", "", 0, 100),
         op("aten::mm", 0, 50),
@@ -249,7 +249,7 @@ def bare_page(tmp_path_factory: pytest.TempPathFactory) -> Page:
 
 @pytest.mark.slow(together="report without names")  # 4 s
 def test_memory_events_without_their_arguments_draw_nothing(bare_page: Page) -> None:
-    """Nothing is known of its memory, and the page is there."""
+    """The page exists, although the trace records nothing about memory."""
     (row,) = bare_page.rows("memory_peaks")
     assert {key for key, value in row.items() if value is not None} <= {"n_allocs", "n_frees"}
 

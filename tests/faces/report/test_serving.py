@@ -1,4 +1,4 @@
-"""The section of a server's steps: three traces with known times, rendered as on a page."""
+"""The section about a server's steps, for three traces with known times, rendered as on a page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.harness import call, connect_all, kernel, x
 
 
 def step(name: str, ts: float, dur: float, number: int = 0) -> list[dict[str, Any]]:
-    """With a number: a kernel over half of the step."""
+    """Return the events of a step. If `number` is set, a kernel runs during the first half of the step."""
     gpu = [call("cudaLaunchKernel", ts, 1, number), kernel("gemm", ts, dur / 2, number)] if number else []
     return [x("user_annotation", name, ts, dur), *gpu]
 

@@ -1,4 +1,4 @@
-"""The section of a memory snapshot: what a rank's operators and modules held at the peak, rendered as on a page."""
+"""The section about a memory snapshot: the memory of a rank's operators and modules at the peak, as on a page."""
 
 from __future__ import annotations
 

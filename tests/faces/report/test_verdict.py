@@ -1,4 +1,4 @@
-"""The top of the page for traces with next to nothing in them, and what it says of a window's causes."""
+"""The top of the page for nearly empty traces, and its sentences about a window's causes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_commands_find_the_shown_trace_in_its_lake_or_as_a_process_of_its_file()
 
 
 def test_only_several_ranks_have_an_answer_of_their_capture(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That the page shows it first, and that it is that of `why`, is in test_page.py (slow)."""
+    """test_page.py (slow) tests that the page shows the answer first, and that it equals the answer of `why`."""
     monkeypatch.setattr(subjects, "capture_why", lambda _, capture_id: f"why {capture_id}")
     con = duckdb.connect()
     assert Subject(con, "c", [{}, {}], {}, "").capture_answer == "why c"
@@ -38,7 +38,7 @@ def test_only_several_ranks_have_an_answer_of_their_capture(monkeypatch: pytest.
     assert Subject(con, None, [{}], {}, "").capture_answer is None
 
 
-@pytest.mark.slow  # a trace of the CPU alone has one in test_page.py
+@pytest.mark.slow  # test_page.py tests the page of a CPU-only trace
 def test_a_trace_without_a_path_has_a_page(tmp_path: Path) -> None:
     said = verdict(tmp_path, {"ph": "X", "name": "load", "pid": 1, "tid": 1, "ts": 0, "dur": 10})
     assert "no GPU work: 1 event in 10.0 us" in said
@@ -47,7 +47,7 @@ def test_a_trace_without_a_path_has_a_page(tmp_path: Path) -> None:
     assert "no critical path, so the savings of changes are unknown" in said
 
 
-@pytest.mark.slow  # 2 s: the sentence is compared with that of `why` in test_page.py
+@pytest.mark.slow  # 2 s; test_page.py compares the sentence with that of `why`
 def test_the_sentence_is_that_of_why_and_a_wait_saves_nothing(tmp_path: Path) -> None:
     said = verdict(
         tmp_path,
@@ -66,7 +66,7 @@ def test_the_sentence_is_that_of_why_and_a_wait_saves_nothing(tmp_path: Path) ->
     assert f"tracelake what-if {tmp_path / 'rank0.json'} --remove cause:data_loading" in said
 
 
-@pytest.mark.slow  # 2 s: as what-if says it, in test_caveats.py
+@pytest.mark.slow  # 2 s; test_caveats.py tests the sentence of what-if
 def test_a_gain_of_gaps_in_which_the_trace_may_lack_events_says_so(tmp_path: Path) -> None:
     calls = [call("cudaLaunchKernel", 10 * n, 5, n) for n in (1, 2)]
     said = verdict(tmp_path, op("aten::mm", 0, 60), *calls, kernel("gemm", 30, 100, 1), kernel("gemm", 5130, 100, 2))

@@ -1,4 +1,7 @@
-"""Pictures without a time axis: a hexagon for each rank and layer, an area for each utilization; nothing where nothing is known."""
+"""Charts without a time axis: a hexagon for each rank and layer, and an area for each utilization.
+
+Unknown values have neither.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ def test_the_radar_ends_at_the_rim_and_does_not_close_over_the_unknown() -> None
 
 
 def test_the_section_has_what_modules_of_each_rank_took() -> None:
-    """A trace without modules has none; ranks meet by layer, and one without peaks has no radar."""
+    """A trace without modules has no cells. Ranks are aligned by layer, and a rank without peaks has no radar chart."""
     traces = [
         {"trace_id": trace_id, "rank": rank, "path": f"{trace_id}.json"} for trace_id, rank in (("a", 0), ("b", 5))
     ]
@@ -74,7 +77,10 @@ def test_the_section_has_what_modules_of_each_rank_took() -> None:
 
 
 def test_sampled_modules_of_the_newest_recorded_run_are_drawn_likewise() -> None:
-    """A rank that was recorded twice, and a recording without a rank, have their own rows. The radar is of rank 0."""
+    """A rank that was recorded twice and a recording without a rank have separate rows.
+
+    The radar chart is about rank 0.
+    """
     con = duckdb.connect()
     con.execute("CREATE TABLE recordings AS SELECT * FROM (VALUES ('old', 'spans', 1), ('new', 'spans', 2)) AS t (run_id, kind, start_ns)")  # fmt: skip
     con.execute("CREATE TABLE span_sample_utilization (recording_id VARCHAR, run_id VARCHAR, rank BIGINT, step BIGINT, span_id BIGINT, "
@@ -100,7 +106,7 @@ def test_sampled_modules_of_the_newest_recorded_run_are_drawn_likewise() -> None
     assert area.split()[0] == "330.0,165.0" and "memory bandwidth" not in (drawn or "")
 
 
-@pytest.mark.slow  # the section alone is above
+@pytest.mark.slow  # the section itself is tested above
 def test_the_section_on_a_trace_with_modules(shared: Path, tmp_path: Path) -> None:
     file = shared / "traces" / "single" / "mi300_sglang_decode_graph.json.gz"
     if not file.is_file():

@@ -1,4 +1,4 @@
-"""A headless Chromium of the test's own, driven over its DevTools protocol."""
+"""A headless Chromium with its own profile, driven over its DevTools protocol."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 
 
 class Page:
-    """One page. `messages`: what it logged, and everything that it was refused."""
+    """One page of the browser. `messages`: its log, with every request that the browser blocked."""
 
     def __init__(self, socket: Any) -> None:
         self._socket, self._next = socket, 0
@@ -30,7 +30,7 @@ class Page:
             self.call(f"{domain}.enable")
 
     def call(self, method: str, **params: Any) -> Any:
-        """The result of a call of the protocol."""
+        """Return the result of a call of the protocol."""
         self._next += 1
         self._socket.send(json.dumps({"id": self._next, "method": method, "params": params}))
         while True:
@@ -52,12 +52,12 @@ class Page:
             self.asked_for.append(params["request"]["url"])
 
     def open(self, url: str) -> None:
-        """Go to an address."""
+        """Open an address."""
         self.call("Page.navigate", url="about:blank")
         self.call("Page.navigate", url=url)
 
     def js(self, expression: str) -> Any:
-        """The value of a JavaScript expression; a promise is awaited."""
+        """Return the value of a JavaScript expression. A promise is awaited."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, (expression, answer)
         return answer["result"].get("value")
@@ -74,19 +74,19 @@ class Page:
             time.sleep(0.05)
 
     def size(self, width: int, height: int, dark: bool = False) -> None:
-        """What the window is like."""
+        """Set the size of the window and its colour scheme."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
 
     def screenshot(self, path: Path) -> None:
-        """Write what it looks like as PNG."""
+        """Write a screenshot as PNG."""
         path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
 
 
 @contextmanager
 def browser() -> Iterator[Page]:
-    """A page of a new browser, which has nobody's data; skips where there is no browser."""
+    """Yield a page of a new browser without user data. Skip the test if no browser is installed."""
     connect = pytest.importorskip("websockets.sync.client", reason="websockets is not installed").connect
     program = next((path for name in NAMES if (path := shutil.which(name))), None)
     if program is None:

@@ -1,4 +1,4 @@
-"""`tracelake serve` as a process: what it prints, whom it listens to, how it ends, and what it refuses to start on."""
+"""`tracelake serve` as a process: its output, its address, its end, and the settings that it refuses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.faces.serve.world import FOREVER, Server, hostile_lake, until
 
 
 def start(*words: str) -> tuple[subprocess.Popen[str], int]:
-    """The process, and the port that it says it listens on."""
+    """Start the server. Return the process, and the port that it prints."""
     command = [sys.executable, "-m", "tracelake", "serve", "--port", "0", *words]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "200"})
     assert process.stderr is not None
@@ -101,7 +101,7 @@ def test_a_missing_extra_is_named(name: str, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("memory", ["none", "-1"])
 def test_memory_without_a_limit_is_not_bounded(memory: str) -> None:
-    """DuckDB's words for no limit: more bytes than a limit of the system can be."""
+    """These are DuckDB's words for no limit, which would be more bytes than a limit of the system can be."""
     before = resource.getrlimit(resource.RLIMIT_DATA)
     bound_process(memory, queries=2)
     assert resource.getrlimit(resource.RLIMIT_DATA) == before
@@ -110,7 +110,7 @@ def test_memory_without_a_limit_is_not_bounded(memory: str) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is measured in /proc, and limited on Linux")
 def test_memory_is_bounded(tmp_path: Path) -> None:
-    """Of a download of any length, and of texts, which DuckDB's own limit does not count."""
+    """The bound covers downloads of any length, and texts, which DuckDB's own limit does not count."""
     lake = hostile_lake(tmp_path, ranks=1)
     process, port = start("--lake", str(lake.root), "--memory", "200MB", "--queries", "2")
     try:
@@ -134,7 +134,7 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
 
 
 def peak(pid: int) -> int:
-    """The most memory that a process had, MB."""
+    """Return the peak memory of a process, in MB."""
     match = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     assert match
     return int(match[1]) // 1000

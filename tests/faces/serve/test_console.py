@@ -1,4 +1,4 @@
-"""What the server answers, and what it refuses."""
+"""The server's answers, and the requests that it refuses."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_rows_are_limited_and_the_answer_says_so(server: Server) -> None:
 def test_values_are_exact(server: Server) -> None:
     values = {
         "9007199254740991": 9007199254740991,
-        "9007199254740993": "9007199254740993",  # JavaScript would make it …992
+        "9007199254740993": "9007199254740993",  # JavaScript would round it to …992
         "-9007199254740992": "-9007199254740992",
         "170141183460469231731687303715884105727::HUGEINT": "170141183460469231731687303715884105727",
         "NULL": None,
@@ -122,14 +122,14 @@ def test_requests_that_are_none_get_a_sentence(server: Server, body: bytes) -> N
     assert answer.status == 400 and answer.json["error"].startswith("the request ")
 
 
-# ---- who may ask
+# ---- allowed clients
 
 
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "localhost@evil.example:1"]
 )
 def test_other_names_are_rejected(server: Server, host: str) -> None:
-    """DNS rebinding: a name of somebody else's that points here."""
+    """The attack is DNS rebinding: a foreign name resolves to this server."""
     for path in ("/", "/contents", "/files/console.js"):
         assert server.ask(path, headers={"Host": host}).status == 421
     assert server.ask("/query", {"sql": "SELECT 1"}, headers={"Host": host}).status == 421
@@ -233,7 +233,7 @@ def test_questions_are_asked_of_a_part(server: Server) -> None:
         assert server.ask("/question", wrong).status == 400
 
 
-# ---- queries that last
+# ---- long queries
 
 
 def test_a_client_that_leaves_ends_its_query(server: Server) -> None:
@@ -322,7 +322,7 @@ def test_what_is_committed_while_it_serves_is_shown(tmp_path: Path) -> None:
             "kernels is not computed, or of an older model, for 1 of 2 batches of traces; "
             f"to compute it: tracelake materialize kernels --lake {lake.root}"
         ]
-        for kind in ("csv", "parquet"):  # a file would not say it
+        for kind in ("csv", "parquet"):  # a file would not contain the caveat
             refused = server.ask("/download", {"sql": "SELECT * FROM kernels", "format": kind})
             assert (refused.status, refused.json) == (
                 400,
@@ -341,9 +341,9 @@ def test_a_lake_without_traces_says_so(tmp_path: Path) -> None:
         answer = server.ask("/query", {"sql": "SELECT * FROM traces"})
         assert answer.status == 400 and answer.json["error"].startswith("no traces in the lake")
         assert "tracelake ingest" in answer.json["hint"]
-        first = server.ask("/why", {})  # what the page opens on
+        first = server.ask("/why", {})  # the first request of the page
         assert (first.status, first.json) == (400, answer.json)
-        assert server.ask("/why").status == 405  # no link asks it
+        assert server.ask("/why").status == 405  # a link does not send this request
     assert not list(tmp_path.glob("lake/*.csv"))
 
 
@@ -358,7 +358,7 @@ def test_the_first_trace_of_a_lake_is_shown(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("lake/*.csv"))
 
 
-@pytest.mark.slow  # tests/runs/test_check.py has the damage
+@pytest.mark.slow  # tests/runs/test_check.py tests the damage
 def test_damaged_files_are_told_or_left_out(tmp_path: Path) -> None:
     lake = hostile_lake(tmp_path, ranks=1)
     next((lake.root / "kernels").rglob("*.parquet")).unlink()
@@ -377,9 +377,9 @@ def test_damaged_files_are_told_or_left_out(tmp_path: Path) -> None:
 def test_reports_leave_out_broken_files_if_the_server_does(
     without_broken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are made in a process of their own."""
+    """Reports are made in a separate process."""
     program = tmp_path / "python"
-    program.write_text('#!/bin/sh\nprintf %s "$TRACELAKE_WITHOUT_BROKEN" > "$7"\n')  # what follows --out
+    program.write_text('#!/bin/sh\nprintf %s "$TRACELAKE_WITHOUT_BROKEN" > "$7"\n')  # the argument of --out
     program.chmod(0o755)
     monkeypatch.setattr(reports.sys, "executable", str(program))
     (tmp_path / "lake").mkdir()
@@ -391,7 +391,7 @@ def test_reports_leave_out_broken_files_if_the_server_does(
 
 @pytest.fixture(scope="module")
 def bucket(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The address of a DuckLake that has a lake of one trace."""
+    """Return the address of a DuckLake with the contents of a lake of one trace."""
     folder = tmp_path_factory.mktemp("bucket")
     unit = hostile_lake(folder, ranks=1)
     address = f"ducklake:sqlite:{folder}/catalog.sqlite?data={folder}/data"
@@ -504,7 +504,7 @@ def test_errors_that_only_look_like_an_interrupt_are_errors(server: Server) -> N
 
 
 def test_what_no_text_and_no_cell_can_hold_is_a_sentence(server: Server) -> None:
-    """Half of a character in a request, and an interval that Python cannot hold."""
+    """A request has half of a character, and an answer has an interval that Python cannot represent."""
     for path, fields, name in (
         ("/query", {"sql": "SELECT '\ud800'"}, "sql"),
         ("/question", {"name": "gpu-parts", "job": "\ud800"}, "job"),

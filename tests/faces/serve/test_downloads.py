@@ -1,4 +1,4 @@
-"""Answers as files: all rows, their caveats, and no file that only looks whole."""
+"""Answers as files: all rows, their caveats, and no incomplete file that looks whole."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_downloads_have_all_rows(server: Server, kind: str, n: int) -> None:
 
 @pytest.mark.parametrize("kind", first_of(["csv", "parquet"], 1))
 def test_a_download_carries_its_caveats_in_a_header(kind: str, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a list in JSON of ASCII and at most 4,000 characters; those that do not fit are counted."""
+    """The header is a JSON list in ASCII of at most 4,000 characters. Caveats that do not fit are counted."""
     request = {"sql": "SELECT duration_ns FROM kernels", "format": kind}
     assert "tracelake-caveats" not in server.ask("/download", request).headers
     lacking = ["kernels lacks trace 3f (caf\u00e9.json)", "kernels\r\nSet-Cookie: a=b", "\u6f22" * 600, "x" * 200]

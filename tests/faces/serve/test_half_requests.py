@@ -1,4 +1,4 @@
-"""Requests of which only a part arrives: no error, and nothing that the server logs."""
+"""Requests of which only a part arrives. They are not errors, and the server logs nothing."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ def test_a_request_of_which_only_a_part_arrives_is_no_error(tmp_path: Path, path
             statuses.append(message["status"])
 
     asgi: Any = app.make_app(app.Settings(tmp_path, Limits(30, 0, "500MB", "1GB")))
-    anyio.run(asgi, scope, receive, send)  # raises what the server would log
+    anyio.run(asgi, scope, receive, send)  # raises any error that the server would log
     assert statuses == [499]

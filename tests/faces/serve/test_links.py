@@ -1,4 +1,4 @@
-"""The page's script in a stub of a browser, for machines without one (test_page.py has the browser)."""
+"""The page's script in a stub of a browser, for machines without a browser (test_page.py uses a browser)."""
 
 from __future__ import annotations
 

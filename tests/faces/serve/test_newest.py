@@ -1,4 +1,4 @@
-"""What the page opens on: why the newest capture or trace takes as long as it does."""
+"""The answer that the page shows first: why the newest capture or trace takes as long as it does."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ CAPTURE = [*capture_why.TABLES]
 TRACE = [*TABLES]
 
 
-@pytest.mark.slow  # 5 s: what why says of a capture is in test_capture_causes.py
+@pytest.mark.slow  # 5 s; test_capture_causes.py tests `why` of a capture
 def test_it_is_the_newest_and_says_what_why_says(tmp_path: Path) -> None:
-    """First a capture whose tables are all there, then a newer trace without them, then with them."""
+    """The newest is a capture with its tables, then a newer trace without its tables, then with them."""
     lake = Lake(tmp_path / "lake")
     write_capture(CaptureSpec(), tmp_path / "capture")
     ingest([tmp_path / "capture"], lake, job="train")
@@ -59,7 +59,7 @@ def test_it_is_the_newest_and_says_what_why_says(tmp_path: Path) -> None:
     assert shown["title"] == r"The newest trace of job <b>: \u202e<i>.json, rank 7"
     assert sum(float(cause["share"].removesuffix(" %")) for cause in shown["causes"]) == pytest.approx(100, abs=0.2)
     names = next(cause["names"] for cause in shown["causes"] if cause["description"].startswith("GPU computing"))
-    assert r"\u202e=1+1" in names  # text: the page makes no markup of it
+    assert r"\u202e=1+1" in names  # it is text, so the page does not turn it into markup
 
     stopped = LakeQuery(lake.root, NEWEST)
     stopped.stop()
@@ -68,7 +68,7 @@ def test_it_is_the_newest_and_says_what_why_says(tmp_path: Path) -> None:
 
 
 def test_it_says_that_only_a_digest_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is no caveat of the path."""
+    """This is not a caveat of the path."""
     newest = {"trace_id": "a", "file": "a.json", "job": None, "rank": None}
     finding = ["a", "a.json", "reduced_to_digest", "info", "only its digest is kept"]
     cut = {"caveat": "truncated", "severity": "error", "detail": "ends in an event"}

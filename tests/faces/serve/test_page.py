@@ -1,4 +1,4 @@
-"""The page in a real browser: what a user does, and what hostile names do not."""
+"""The page in a real browser: the actions of a user, and hostile names without effect."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ def chrome() -> Iterator[Page]:
 
 @pytest.fixture
 def page(server: Server, chrome: Page) -> Iterator[Page]:
-    """The console, opened anew. Afterwards nothing was refused by its policy, failed, or came from elsewhere."""
+    """Yield the reopened console.
+
+    Check afterwards that its policy blocked nothing, nothing failed, and nothing came from elsewhere.
+    """
     chrome.messages.clear()
     chrome.asked_for.clear()
     chrome.size(1280, 800)
@@ -54,7 +57,7 @@ def page(server: Server, chrome: Page) -> Iterator[Page]:
 
 
 def run(page: Page, sql: str) -> list[list[str]]:
-    """Type a query, press Ctrl+Enter, and read the grid."""
+    """Type a query, press Ctrl+Enter, and return the rows of the grid."""
     page.js(f"document.getElementById('sql').value = {json.dumps(sql)}; document.getElementById('sql').focus(); 1")
     for kind in ("keyDown", "keyUp"):
         page.call("Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", windowsVirtualKeyCode=13, modifiers=2)
@@ -93,7 +96,7 @@ def test_a_query_is_answered_sorted_and_shared(page: Page, server: Server) -> No
     page.until("document.body && document.body.dataset.ready")
     assert page.js("document.getElementById('sql').value") == sql
     page.js("new Promise(done => setTimeout(done, 300))")
-    assert not [url for url in page.asked_for if url.endswith("/query")]  # a link does not run by itself
+    assert not [url for url in page.asked_for if url.endswith("/query")]  # a link does not run its query
 
 
 def test_numbers_beyond_javascript_are_sorted_and_shown_exactly(page: Page) -> None:
@@ -171,7 +174,7 @@ def test_downloads_arrive(page: Page, tmp_path: Path) -> None:
 
 
 def test_a_download_shows_its_caveats(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Below those of the rows, until the next download."""
+    """They are below the caveats of the rows, until the next download."""
     page.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
     run(page, "SELECT repeat('x', 10001)")
     monkeypatch.setattr(untrusted_queries, "caveats", lambda *_: ["kernels lacks <b>rank1.json</b>"])
@@ -205,7 +208,7 @@ def test_it_fits_the_window_and_is_readable(page: Page, width: int, dark: bool) 
     run(page, "SELECT trace_id, name, duration_ns FROM kernels")
     assert page.js("document.documentElement.scrollWidth") <= width
     assert page.js("document.getElementById('grid').getBoundingClientRect().height") >= 250
-    if width == 390:  # one thing scrolls, not one in another
+    if width == 390:  # only the page scrolls, not a part within it
         assert page.js("getComputedStyle(document.getElementById('why')).overflowY") == "visible"
     luminance = "(c => c.match(/\\d+/g).slice(0, 3).reduce((a, b) => a + Number(b), 0) / 765)"
     cell = "getComputedStyle(document.querySelector('.tabulator-cell'))"

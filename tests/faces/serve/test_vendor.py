@@ -1,4 +1,4 @@
-"""The grid's files are those of the release that source.json names, with its license."""
+"""The grid's files and license, which match the release that source.json names."""
 
 from __future__ import annotations
 

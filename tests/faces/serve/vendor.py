@@ -1,6 +1,7 @@
-"""`python -m tests.faces.serve.vendor`: fetches the files of pipelines/faces/serve/vendor from npm's registry; with `--newest`, of the newest release.
+"""`python -m tests.faces.serve.vendor`, which fetches the files of pipelines/faces/serve/vendor from npm's registry.
 
-source.json says from which release they are, and their checksums, which a test compares. Nothing is fetched at run time.
+With `--newest` it fetches those of the newest release. source.json contains their release and their checksums, which a
+test compares. Nothing is fetched at run time.
 """
 
 from __future__ import annotations
@@ -26,17 +27,20 @@ FILES = {
 
 
 def checksum(content: bytes) -> str:
-    """SHA-256, in hexadecimal."""
+    """Return the SHA-256, in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
 
 
 def without_map(content: bytes) -> bytes:
-    """Without the line that names a source map, which browsers would ask for in vain."""
+    """Remove the line that names a source map, which browsers would request in vain."""
     return b"".join(line for line in content.splitlines(keepends=True) if b"sourceMappingURL" not in line)
 
 
 def fetch(version: str) -> None:
-    """Write the files of a release, and source.json. Raises ValueError if the package is not as the registry says."""
+    """Write the files of a release, and source.json.
+
+    Raise ValueError if the package does not match the registry's digest.
+    """
     release = _json(f"https://registry.npmjs.org/{PACKAGE}/{version}")
     with urllib.request.urlopen(release["dist"]["tarball"]) as answer:
         packed = answer.read()

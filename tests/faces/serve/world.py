@@ -1,4 +1,4 @@
-"""A lake whose names are hostile, and a server on it in a thread of the test's process."""
+"""A lake whose names are hostile, and a server of it in a thread of the test's process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FOREVER = "SELECT count(*) FROM range(10000000000) AS a, range(1000000) AS b WHE
 
 
 def hostile_lake(folder: Path, ranks: int = 2) -> Lake:
-    """A lake of `ranks` traces, whose kernels are called HOSTILE; TABLES are computed."""
+    """Make a lake of `ranks` traces, whose kernels are named HOSTILE. TABLES are computed."""
     for rank in range(ranks):
         write_hostile(folder / "in" / f"rank{rank}.json", rank)
     lake = Lake(folder / "lake")
@@ -35,7 +35,7 @@ def hostile_lake(folder: Path, ranks: int = 2) -> Lake:
 
 
 def write_hostile(path: Path, rank: int) -> Path:
-    """A trace of four kernels of 20 us each."""
+    """Write a trace of four kernels of 20 us each, and return its path."""
     events: list[dict[str, Any]] = []
     for i in range(4):
         at = 100 * i + rank
@@ -47,13 +47,13 @@ def write_hostile(path: Path, rank: int) -> Path:
 
 @dataclass
 class Server:
-    """A server that runs. `console`: its handlers."""
+    """A running server. `console`: its handlers."""
 
     port: int
     console: Any
 
     def ask(self, path: str, body: Any = None, method: str = "", headers: dict[str, str] | None = None) -> Answer:
-        """The answer to one request: GET, or POST of JSON."""
+        """Send a request (GET, or POST of JSON), and return the answer."""
         con = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         content_type: dict[str, str] = {} if body is None else {"Content-Type": "application/json"}
         sent = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -65,13 +65,13 @@ class Server:
             con.close()
 
     def rows(self, sql: str) -> list[list[Any]]:
-        """The rows of a query that has an answer."""
+        """Return the rows of a query. Fail if it is not answered."""
         answer = self.ask("/query", {"sql": sql})
         assert answer.status == 200, answer.body
         return answer.json["rows"]
 
     def begun(self, path: str, body: Any) -> socket.socket:
-        """A connection that has sent a request and waits."""
+        """Send a request, and return the connection without reading the answer."""
         text = json.dumps(body).encode()
         con = socket.create_connection(("127.0.0.1", self.port), timeout=60)
         head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n"
@@ -80,7 +80,7 @@ class Server:
 
     @property
     def n_running(self) -> int:
-        """How many queries run."""
+        """The number of running queries."""
         return self.console.places.n_running
 
 
@@ -97,7 +97,7 @@ class Answer:
 
 @contextmanager
 def serving(lake: Path | str, limits: Limits | None = None, **settings: Any) -> Iterator[Server]:
-    """A server on a free port, until the end of the block."""
+    """Run a server on a free port until the end of the block."""
     import uvicorn
 
     from pipelines.faces.serve.app import Settings, make_app
@@ -118,7 +118,7 @@ def serving(lake: Path | str, limits: Limits | None = None, **settings: Any) -> 
 
 
 def until(holds: Callable[[], bool], seconds: float = 30) -> None:
-    """Wait until something holds; fails if it never does."""
+    """Wait until `holds()` is true. Fail after `seconds`."""
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end, "waited in vain"

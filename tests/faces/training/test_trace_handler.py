@@ -1,4 +1,7 @@
-"""A handler of torch.profiler: traces arrive in the lake whole, whatever is killed, and training never stops."""
+"""A handler of torch.profiler.
+
+Traces arrive whole in the lake, whichever process is killed, and training never stops.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,7 @@ def test_packages_of_the_working_folder_are_not_imported(
     assert handler.wait(120)
 
 
-@pytest.mark.slow  # 3 s: test_a_trace_keeps_its_rank_whoever_delivers_it
+@pytest.mark.slow  # 3 s; test_a_trace_keeps_its_rank_whoever_delivers_it tests ranks
 def test_the_rank_of_the_environment_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("WORLD_SIZE", "8")
@@ -121,7 +124,7 @@ def test_a_failed_delivery_is_a_warning_with_its_reason(tmp_path: Path) -> None:
 
 def test_a_delivery_that_fails_just_after_the_timeout_is_not_forgotten(tmp_path: Path) -> None:
     class Late(subprocess.Popen):
-        """Ends when the wait is over."""
+        """A process that ends just after the timeout."""
 
         def __init__(self) -> None:
             self.returncode = None
@@ -147,7 +150,7 @@ def test_a_delivery_that_fails_just_after_the_timeout_is_not_forgotten(tmp_path:
 
 
 def leave(handler: TraceHandler, pid: int | str) -> Path:
-    """A complete trace of a process that had no time to deliver it."""
+    """Leave a complete trace of a process that had no time to deliver it, and return its path."""
     handler._hidden.mkdir(parents=True, exist_ok=True)
     file = handler._hidden / f"rank0.step1.1.{os.uname().nodename.replace('.', '-')}.{pid}.json"
     file.write_text(json.dumps({"traceEvents": [{"ph": "X", "name": "f", "cat": "cpu_op", "ts": 1, "dur": 1}]}))
@@ -205,7 +208,8 @@ def test_one_process_delivers_all_that_is_left_and_a_bad_one_stops_no_other(tmp_
     files = [leftover, *(leftover.with_name(leftover.name.replace("rank0", f"rank{rank}")) for rank in (1, 2))]
     for file in files[1:]:
         file.write_bytes(leftover.read_bytes())
-    (tmp_path / "inbox" / f"{files[0].stem}.pt.trace.json.gz").mkdir(parents=True)  # where rank 0's trace cannot go
+    # so rank 0's trace cannot be moved there
+    (tmp_path / "inbox" / f"{files[0].stem}.pt.trace.json.gz").mkdir(parents=True)
     first._resume()
     assert len(first._deliveries) == 1
     with pytest.warns(RuntimeWarning, match="IsADirectoryError"):
@@ -240,7 +244,10 @@ def test_an_inbox_does_not_get_what_another_job_left(tmp_path: Path, monkeypatch
 def test_a_trace_keeps_its_rank_whoever_delivers_it(
     key: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rank 0 delivers what rank 3 left: with the key that rank 3 wrote, none if torch wrote it, or of an older version."""
+    """Rank 0 delivers the trace that rank 3 left.
+
+    The key file is from rank 3, or empty because torch wrote the key, or missing because rank 3 ran an older version.
+    """
     (tmp_path / "own").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "own"))
     ended = subprocess.Popen([sys.executable, "-c", ""])
@@ -260,7 +267,7 @@ def test_a_trace_keeps_its_rank_whoever_delivers_it(
 
 @pytest.mark.slow  # 6 s
 def test_a_delivery_may_be_killed_at_any_step_and_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each step fails once, before and after it was done."""
+    """Each step fails twice: once before it is done, and once after."""
     target = tmp_path / "traces"
     file = leave(TraceHandler("lake", None, str(target)), 1)
     arguments = [str(file), str(target), str(tmp_path / "lake"), ""]
@@ -315,7 +322,10 @@ def test_where_traces_go_must_be_clear(settings: dict[str, str]) -> None:
 
 
 def test_delivery_has_the_lowest_priority_as_a_process_and_as_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its session is its own, and Linux compares sessions first: without the second, steps took four times as long."""
+    """Delivery has its own session, and Linux compares sessions first.
+
+    Without the session's priority, steps took four times as long.
+    """
     lowered: list[Any] = []
     monkeypatch.setattr(os, "nice", lowered.append)
     monkeypatch.setattr(Path, "write_text", lambda path, text: lowered.append((str(path), text)))

@@ -1,4 +1,4 @@
-"""Why a training loop takes as long as it does, asked in the loop itself."""
+"""`why` in a training loop, which explains how long the loop takes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def loop(n: int, answer: Any = None, optimizer: bool = True) -> None:
 
 @pytest.fixture
 def steps_seen(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many steps each written trace has."""
+    """Return a list that gets the number of steps of each written trace."""
     seen: list[int] = []
 
     def count(answer: Any, folder: str) -> None:
@@ -57,7 +57,7 @@ def test_the_answer_of_five_steps(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_mlflow_takes_the_names_of_all_metrics() -> None:
-    """It takes letters, digits, `_-./ ` and 250 characters."""
+    """MLflow accepts letters, digits, `_-./ ` and 250 characters."""
     kernel = f"void at::native::f<(int)4, {'x' * 300}>"
     names = ["*", "aten::copy_", kernel, f"{kernel}, 2", ""]
     fixes = [{"fix": "do_not_wait", "name": name, "saves_percent": 9.0 - n} for n, name in enumerate(names)]
@@ -87,7 +87,7 @@ def test_shares_of_a_gpu_without_work_are_not_measured() -> None:
 def test_the_time_of_a_step_is_that_of_a_step_also_where_the_sentence_is_of_the_window(
     n_steps: int, steps: int, expected: float
 ) -> None:
-    """The GPU may go on for long after the last step of the host."""
+    """The GPU may continue for long after the last step of the host."""
     answer: Any = why(steps=5)
     window = {"length_ns": 12_000_000, "computing_ns": 0, "busy_ns": 0, "n_steps": n_steps}
     answer.why = SimpleNamespace(window=window, length=10_000_000, steps=steps, causes=[], fixes=[])
@@ -104,7 +104,7 @@ def test_a_step_ends_with_the_optimizer_or_where_the_loop_says(ends: str, steps_
 @pytest.mark.parametrize("ends", ["optimizer", "step", "both"])
 @pytest.mark.parametrize("n", [1, 3])
 def test_a_step_that_the_loop_does_not_complete_is_none(ends: str, n: int, steps_seen: list[int]) -> None:
-    """The profiler begins another one after the last step of a loop of fewer steps, and ends it with the block."""
+    """After the last step of a shorter loop the profiler begins another step, and ends it with the block."""
     with why(steps=5) as answer:
         loop(n, answer if ends != "optimizer" else None, optimizer=ends != "step")
     assert steps_seen == [n]
@@ -149,7 +149,7 @@ def test_a_step_that_ends_after_its_optimizer_is_one_step(monkeypatch: pytest.Mo
 
 
 def test_what_is_open_when_the_profiler_stops_ends_with_the_last_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stopping takes time, in the annotation of the optimizer and in those around it."""
+    """Stopping takes time, within the annotation of the optimizer and the annotations around it."""
     spans: list[Any] = []
 
     def read(answer: Any, folder: str) -> None:
@@ -162,11 +162,12 @@ def test_what_is_open_when_the_profiler_stops_ends_with_the_last_step(monkeypatc
         loop(3)
     last_step = dict(spans)["ProfilerStep#1"]
     last_optimizer = max(end for name, end in spans if name == "Optimizer.step#SGD.step")
-    assert last_optimizer == pytest.approx(last_step, abs=0.002) == dict(spans)["epoch"]  # us; times are of 1 ns
+    # us; times have a resolution of 1 ns
+    assert last_optimizer == pytest.approx(last_step, abs=0.002) == dict(spans)["epoch"]
 
 
 def kineto(cat: str, name: str, tid: int, ts: str, dur: str, then: str = "\n    ") -> str:
-    """A span as Kineto writes it. `then`: what is between two keys, before torch 2.13 mostly a blank."""
+    """Return a span as Kineto writes it. `then`: the text between two keys, before torch 2.13 mostly a blank."""
     keys = ('"ph": "X"', f'"cat": "{cat}"', f'"name": "{name}"', '"pid": 4', f'"tid": {tid}')
     args = '"args": {\n      "External id": 3\n    }\n  }'
     return f'  {{\n    {f",{then}".join(keys)},\n    "ts": {ts},{then}"dur": {dur}\n    ,\n    {args}'
@@ -208,7 +209,7 @@ def test_a_trace_without_steps_stays_as_it_is(tmp_path: Any) -> None:
 def test_the_answer_says_that_the_trace_could_not_be_cut(
     is_cut: bool, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After all steps the loop runs without the profiler, so nothing else in the block counts."""
+    """After all steps the loop runs without the profiler, so the rest of the block does not count."""
 
     @dataclass(frozen=True)
     class Answered:
@@ -332,7 +333,7 @@ def test_work_of_every_accelerator_that_torch_can_record_is_recorded(
     kinds = torch.profiler.ProfilerActivity
     supported = {kinds.CPU, getattr(kinds, accelerator)}
     monkeypatch.setattr(torch.profiler.profiler, "supported_activities", lambda: supported)
-    monkeypatch.setattr(torch.profiler.profile, "start", lambda _: None)  # for this machine has no such device
+    monkeypatch.setattr(torch.profiler.profile, "start", lambda _: None)  # because this machine has no such device
     answer = why(steps=1)
     answer._start()
     profiled = callbacks._ProfiledLoop(print, wait=0, warmup=0, active=1, repeat=1)
@@ -346,7 +347,7 @@ def test_a_training_after_an_interrupted_one_is_profiled() -> None:
     traces: list[Any] = []
     profiled = callbacks._ProfiledLoop(traces.append, wait=0, warmup=0, active=2, repeat=1)
     profiled.begin()
-    profiled.step()  # then Ctrl-C: the callback is not told that the training has ended
+    profiled.step()  # then Ctrl-C: the callback is not notified that the training has ended
     profiled.begin()
     traces.clear()
     for _ in range(2):
@@ -363,7 +364,7 @@ def test_fewer_than_one_step() -> None:
 def test_the_profiled_loop_of_a_callback_follows_its_schedule() -> None:
     traces: list[Any] = []
     profiled = callbacks._ProfiledLoop(traces.append, wait=1, warmup=1, active=2, repeat=2)
-    profiled.step()  # before the beginning: nothing to record
+    profiled.step()  # before the beginning, so nothing is recorded
     profiled.begin()
     for _ in range(9):
         profiled.step()

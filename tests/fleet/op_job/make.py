@@ -1,6 +1,6 @@
-"""A simulated pipeline-parallel job: 1F1B, written from the schedule itself, without the rules of the model under test.
+"""A simulated pipeline-parallel job: 1F1B, derived from the schedule itself, without the rules of the model under test.
 
-Times are multiples of 1/1024 s, so that float32 holds every start and sum exactly.
+Times are multiples of 1/1024 s, so float32 represents every start and sum exactly.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Shape:
     batches: int
 
     def ops(self) -> list[Key]:
-        """Every op with a row."""
+        """Return every op that has a row."""
         keys: list[Key] = []
         for stage in range(self.pp):
             once = [AG, RS, LN, CLIP, "gc", "optimizer"] + ([EMB] if stage in (0, self.pp - 1) else [])
@@ -44,7 +44,7 @@ class Shape:
 
 
 def order(shape: Shape, stage: int) -> list[tuple[str, int]]:
-    """1F1B: forward computes until the pipeline is full, then one backward and one forward in turn."""
+    """Return the 1F1B order: forward computes until the pipeline is full, then backward and forward in turn."""
     warm = min(shape.pp - 1 - stage, shape.batches)
     ops = [(F, i) for i in range(warm)]
     for i in range(shape.batches):
@@ -54,7 +54,7 @@ def order(shape: Shape, stage: int) -> list[tuple[str, int]]:
 
 
 def simulate(shape: Shape, own: Callable[[Key], float]) -> dict[Key, tuple[float, float]]:
-    """Start and end of every op, where `own` is what it takes once all it needs is there."""
+    """Return start and end of every op. `own`: the duration of an op once all its inputs are ready."""
     at = {stage: {job: i for i, job in enumerate(order(shape, stage))} for stage in range(shape.pp)}
 
     @lru_cache(None)
@@ -69,7 +69,7 @@ def simulate(shape: Shape, own: Callable[[Key], float]) -> dict[Key, tuple[float
             return latest([(k, stage, dp, step, n) for k, n in needs])
         if kind.endswith("send") or kind.endswith("recv"):
             compute = f"{kind.split('-')[0]}-compute"
-            behind = i if kind.endswith("send") else i - 1  # a receive is posted once the compute before is done
+            behind = i if kind.endswith("send") else i - 1  # a receive is posted when the previous compute is done
             needs = ([(compute, behind)] if behind >= 0 else []) + ([(kind, i - 1)] if i else [])
             return latest([(k, stage, dp, step, n) for k, n in needs])
         if kind == AG:
@@ -109,7 +109,7 @@ def simulate(shape: Shape, own: Callable[[Key], float]) -> dict[Key, tuple[float
 
 
 def step_times(shape: Shape, times: dict[Key, tuple[float, float]]) -> list[float]:
-    """Seconds from the start of each step to the end of its last optimizer."""
+    """Return the seconds from the start of each step to the end of its last optimizer."""
     return [
         max(e for (kind, *_, step, _), (_, e) in times.items() if kind == "optimizer" and step == s)
         for s in shape.steps
@@ -117,7 +117,7 @@ def step_times(shape: Shape, times: dict[Key, tuple[float, float]]) -> list[floa
 
 
 def write_job(folder: Path, shape: Shape, own: Callable[[Key], float], name: str = "synthetic") -> Path:
-    """Record a simulated job: `<name>.parquet` and `<name>.yaml`; returns the first."""
+    """Write a simulated job as `<name>.parquet` and `<name>.yaml`, and return the first path."""
     rows = []
     for (kind, stage, dp, step, i), (start, end) in sorted(simulate(shape, own).items()):
         compute = kind in (F, B)

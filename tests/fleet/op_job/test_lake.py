@@ -1,4 +1,4 @@
-"""Op-level jobs in the lake: once by content, whole, with the numbers of the model."""
+"""Op-level jobs in the lake: once per content, whole, with the numbers of the model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHAPE = Shape(pp=2, dp=3, steps=(3, 5), batches=2)
 
 
 def own(key: Key) -> float:
-    """Stage 1 is twice as slow as stage 0."""
+    """Return durations with stage 1 twice as slow as stage 0."""
     return (64 if key[0] in (F, B) and key[1] == 1 else 32 if key[0] in (F, B) else 4) * UNIT
 
 
@@ -40,7 +40,7 @@ def asked(lake: Lake, query: str) -> list[tuple]:
 
 def test_a_job_comes_in_once_with_its_numbers(path: Path, tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
-    (row,) = ingest([path.parent], lake).rows  # the YAML file is no file of its own
+    (row,) = ingest([path.parent], lake).rows  # the YAML file is not a separate file
     analysis = what_if(read_job(path))
     assert (row.status, row.n_events, Path(row.path)) == ("ok", analysis.job.n_ops, path)
     files = sorted(lake.root.rglob("*.parquet"))
@@ -61,7 +61,7 @@ def test_a_job_comes_in_once_with_its_numbers(path: Path, tmp_path: Path) -> Non
     assert asked(lake, "SELECT rank, stage, dp_rank FROM op_job_rank_scores WHERE is_worst") == [(3, 1, 0)]
 
 
-@pytest.mark.slow  # marks of traces: tests/lake/test_crash.py
+@pytest.mark.slow  # tests/lake/test_crash.py tests commit markers of traces
 def test_a_job_without_its_mark_is_not_shown(path: Path, tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     ingest([path], lake)

@@ -1,4 +1,4 @@
-"""Jobs with a planted cause: the model's numbers are those of a simulation that knows nothing of the model."""
+"""Jobs with a planted cause. The model's numbers match a simulation that is independent of the model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OPTYPES = {F, B, "forward-pp-comm", "backward-pp-comm", *(k for k in FIXED if k 
 
 
 def base(key: Key) -> float:
-    """Alike on all stages: forward 32 units, backward 64, the rest as FIXED says."""
+    """Return durations that are equal on all stages: forward 32 units, backward 64, others as in FIXED."""
     kind = key[0]
     units = {F: 32, B: 64}.get(kind) or FIXED.get(kind, FIXED.get(kind.split("-")[0], 0))
     return units * UNIT
@@ -34,7 +34,7 @@ def analysis_of(tmp_path: Path, own: Callable[[Key], float], shape: Shape = SHAP
 
 
 def expected(own: Callable[[Key], float], is_part: Callable[[Key], bool]) -> tuple[float, float, float]:
-    """Slowdown of the job and of a part, and the share of the loss that the part explains, by simulation."""
+    """Compute by simulation the slowdown of the job and of a part, and the share of the loss that the part explains."""
     by_kind: dict[str, list[float]] = defaultdict(list)
     for key in SHAPE.ops():
         by_kind[key[0]].append(own(key))
@@ -109,7 +109,7 @@ def test_a_job_without_stragglers_is_not_taken_apart(tmp_path: Path) -> None:
 def test_one_stage_is_a_sum(tmp_path: Path) -> None:
     shape = Shape(pp=1, dp=2, steps=(0,), batches=1)
     analysis = analysis_of(tmp_path, planted(lambda key: key[0] == F and key[2] == 1, 5), shape)
-    # 32 and 160 units forward; the gradients' reduction waits for the slower. gc takes nothing.
+    # Forward takes 32 and 160 units. The reduction of gradients waits for the slower rank. gc takes no time.
     rest = 4 + 64 + 1 + 5 + 6 + 2 + 7
     assert analysis.slowdown == pytest.approx((160 + rest) / (96 + rest), rel=1e-7)
     assert analysis.of("dp_rank")["0"].slowdown == pytest.approx(1, rel=1e-7)
@@ -117,7 +117,7 @@ def test_one_stage_is_a_sum(tmp_path: Path) -> None:
 
 
 def test_starts_since_1970_give_the_same_answer(tmp_path: Path) -> None:
-    """As doubles: float32 tells seconds since 1970 apart only every two minutes."""
+    """The starts are doubles, because float32 only distinguishes seconds since 1970 two minutes apart."""
     path = write_job(tmp_path, SHAPE, planted(lambda key: key[1] == 1))
     expected = what_if(read_job(path))
     table = pq.read_table(path)

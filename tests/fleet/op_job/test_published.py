@@ -1,4 +1,4 @@
-"""The published job: every number of the reference output and of the published results, to 1e-6."""
+"""The published job. Every number matches the reference output and the published results to 1e-6."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_published_slowdowns_of_every_step(analysis: WhatIf, shared: Path) -> No
 
 
 def test_lost_gpu_seconds(analysis: WhatIf) -> None:
-    lost = analysis.gpu_seconds  # rounded as they are printed in the description of the model
+    lost = analysis.gpu_seconds  # rounded as printed in the description of the model
     assert {cause: round(seconds, 2) for cause, seconds in lost.items()} == {
         "total": 566.9,
         "straggler": 84.33,

@@ -1,4 +1,7 @@
-"""What is no op-level trace of a job is refused with file, column and row, or with the op and the step."""
+"""Files that are not op-level traces of a job.
+
+They are refused with file, column and row, or with the op and the step.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def changed(path: Path, change: Callable[[pa.Table], pa.Table]) -> str:
-    """The message after a change of the table."""
+    """Return the error message after a change of the table."""
     pq.write_table(change(pq.read_table(path)), path)
     with pytest.raises(JobRejected) as caught:
         what_if(read_job(path))
@@ -123,7 +126,7 @@ def test_a_size_with_zeros_too_many_needs_no_memory(path: Path, sizes: dict[str,
 
 
 def test_a_rank_of_several_places(path: Path) -> None:
-    """A local rank, for example. All places with the number of a slow rank would be blamed."""
+    """A local rank is such a number. Every stage and dp rank with the number of a slow rank would be blamed."""
 
     def change(table: pa.Table) -> pa.Table:
         at = table.schema.get_field_index("rank")
@@ -134,7 +137,7 @@ def test_a_rank_of_several_places(path: Path) -> None:
 
 @pytest.mark.parametrize("column", ["duration", "start_ts"])
 def test_ops_that_take_no_time(path: Path, column: str) -> None:
-    """Also those whose starts differ: seconds as whole numbers."""
+    """This includes ops whose starts differ, because the recorder wrote seconds as whole numbers."""
 
     def change(table: pa.Table) -> pa.Table:
         for name in {"duration", column}:

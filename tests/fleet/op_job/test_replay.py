@@ -1,4 +1,4 @@
-"""The vectorised replay is the longest path of the graph that it stands for, whose edges come from the ops."""
+"""The vectorised replay of ops, which computes the longest path of a graph whose edges come from the ops."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.fleet.op_job.make import AG, CLIP, EMB, LN, RS, UNIT, B, F, Shape, wr
 
 @st.composite
 def templates(draw: st.DrawFn) -> Template:
-    """Up to six units of up to three ops, which wait for any ops of the units before."""
+    """Draw up to six units of up to three ops, each of which waits for any ops of earlier units."""
     deps: list[tuple[int, ...]] = []
     units = []
     for _ in range(draw(st.integers(1, 6))):
@@ -32,7 +32,7 @@ def templates(draw: st.DrawFn) -> Template:
 
 
 def longest(template: Template, times: np.ndarray) -> np.ndarray:
-    """Ends [op, step, dp], by networkx, node for node."""
+    """Return the ends [op, step, dp], computed by networkx node by node."""
     n_ops, n_steps, n_dp = times.shape
     graph = nx.DiGraph()
     for op, step, dp in np.ndindex(times.shape):

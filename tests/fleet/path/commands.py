@@ -1,4 +1,7 @@
-"""What the commands beside the numbers of a capture answer, on graphs that are joined once for all of them."""
+"""Answers of the commands that are printed next to the numbers of a capture.
+
+The capture's graphs are joined once for all commands.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from pipelines.fleet.path.retimed import CaptureGain
 
 
 def gains(folder: Path, commands: Iterable[str]) -> list[CaptureGain]:
-    """Returns what each command of what-if on a folder gains."""
+    """Return the gain of each what-if command on a folder."""
     scenarios = [_scenario(folder, command) for command in commands]
     with opened_capture([str(folder)], folder, TABLES) as (con, beginning):
         whole = load_capture(con, find_capture(con, beginning), None, scenarios)
@@ -24,7 +27,10 @@ def gains(folder: Path, commands: Iterable[str]) -> list[CaptureGain]:
 
 
 def check_commands(folder: Path, saves_us: Mapping[str, float]) -> None:
-    """`saves_us`: the number beside each command."""
+    """Check that each command gains its printed saving.
+
+    `saves_us`: the saving that is printed with each command, us.
+    """
     assert saves_us
     for (command, saves), gain in zip(saves_us.items(), gains(folder, saves_us), strict=True):
         assert gain.before_us - gain.after_us == pytest.approx(saves, abs=0.002), command

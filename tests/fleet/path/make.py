@@ -1,4 +1,4 @@
-"""Small captures of several ranks written as lists of events, and a replay of them that knows nothing of the walk."""
+"""Small captures of several ranks, written as lists of events, and a replay of them that is independent of the walk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ OPERATOR_KERNEL, DEPENDENCY = edge_codes(["OPERATOR_KERNEL", "DEPENDENCY"])
 
 @dataclass(frozen=True)
 class Event:
-    """GPU work on a lane of a rank, ns on the rank's clock; `instance` names the collective that it takes part in."""
+    """GPU work on a lane of a rank, in ns on the rank's clock.
+
+    `instance`: the collective that it takes part in, or None.
+    """
 
     id: str
     rank: int
@@ -33,7 +36,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Case:
-    """Events, what else waits for what (ids: end of the first → start of the second), offsets of the ranks' clocks."""
+    """Events, dependencies (the end of the first id before the start of the second), and offsets of the clocks."""
 
     events: tuple[Event, ...]
     deps: tuple[tuple[str, str], ...] = ()
@@ -43,7 +46,7 @@ class Case:
         return self.offsets[rank] if rank < len(self.offsets) else 0
 
     def before(self) -> dict[str, list[str]]:
-        """By event, what has to end before it: the event before it on its lane, and its dependencies."""
+        """Return for each event those that must end before it: the previous event on its lane, and its dependencies."""
         sources: dict[str, list[str]] = {event.id: [] for event in self.events}
         last: dict[tuple[int, int], str] = {}
         for event in sorted(self.events, key=lambda e: (e.start, e.id)):
@@ -57,7 +60,7 @@ class Case:
 
 
 def numbered(case: Case) -> dict[str, int]:
-    """event_id of every event; the numbers of a rank are its own."""
+    """Return the event_id of every event. Each rank counts from 0."""
     ids: dict[str, int] = {}
     for rank in {event.rank for event in case.events}:
         ids |= {event.id: place for place, event in enumerate(e for e in case.events if e.rank == rank)}
@@ -65,7 +68,7 @@ def numbered(case: Case) -> dict[str, int]:
 
 
 def joined(case: Case) -> JoinedGraph:
-    """The case as graphs of ranks, joined."""
+    """Return the case as joined graphs of ranks."""
     ranks = sorted({event.rank for event in case.events})
     ids = numbered(case)
     names = dict.fromkeys(event.instance for event in case.events if event.instance)
@@ -76,7 +79,10 @@ def joined(case: Case) -> JoinedGraph:
 
 
 def _graph(case: Case, rank: int) -> RankGraph:
-    """All events are on the GPU; an edge claims the work's own time, and none what it began later than it could have."""
+    """Return the graph of a rank.
+
+    All events are on the GPU. An edge weighs the event's own time, not the delay before its start.
+    """
     own = [event for event in case.events if event.rank == rank]
     place = {event.id: i for i, event in enumerate(own)}
     edges = [(2 * i, 2 * i + 1, event.dur, OPERATOR_KERNEL, i) for i, event in enumerate(own)]
@@ -97,10 +103,10 @@ def _graph(case: Case, rank: int) -> RankGraph:
 
 
 def replayed(case: Case, faster: str | None = None, by: int = 0) -> dict[str, tuple[int, int]]:
-    """When each event starts and ends on the common clock, if `faster` (an event or a collective) took `by` less.
+    """Return start and end of each event on the common clock, if `faster` (an event or a collective) took `by` ns less.
 
-    Every event keeps its own delay, what it began later than all that it waits for; a collective ends its transfer after
-    the last rank has come.
+    Every event keeps its own delay, which is the time from the end of all events that it waits for to its start. A
+    collective ends its transfer time after the last rank has arrived.
     """
     before = case.before()
     event_of = {event.id: event for event in case.events}
@@ -129,13 +135,16 @@ def replayed(case: Case, faster: str | None = None, by: int = 0) -> dict[str, tu
 
 
 def makespan(case: Case, faster: str | None = None, by: int = 0) -> int:
-    """From the first start to the last end of the replay."""
+    """Return the time from the first start to the last end of the replay, in ns."""
     times = replayed(case, faster, by).values()
     return max(end for _, end in times) - min(start for start, _ in replayed(case).values())
 
 
 def random_case(seed: int) -> Case:
-    """Two to four ranks with a compute and a communication lane; collectives of all ranks or of pairs; crossing waits."""
+    """Return two to four ranks with a compute and a communication lane.
+
+    Collectives are of all ranks or of pairs, and work on one lane may wait for the other.
+    """
     rng = random.Random(seed)
     n_ranks = rng.randint(2, 4)
     offsets = (0, *(rng.randint(-50_000, 50_000) for _ in range(n_ranks - 1)))

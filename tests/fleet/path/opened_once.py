@@ -1,4 +1,4 @@
-"""Captures of the command line that are read and modelled once in a module, however many of its tests ask about them."""
+"""Captures of the command line, each read and modelled once per module, however many of its tests use them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipelines.faces.cli.fleet.opened_capture import opened_capture
 
 @contextmanager
 def opened_once(module: str) -> Iterator[None]:
-    """For a module of the command line that opens captures, and for files that do not change."""
+    """Let a module of the command line open each capture only once. The files must not change."""
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
 
         @cache

@@ -1,5 +1,6 @@
-"""The causes of a capture's length: the planted one is first, and what holds for every capture. A late rank is in
-test_capture_fixes.py.
+"""The causes of a capture's length: the planted cause is first, and invariants hold for every capture.
+
+test_capture_fixes.py tests a late rank.
 """
 
 from __future__ import annotations
@@ -62,14 +63,14 @@ def saves_what_a_second_run_saves(plant: str, cause: str, like: dict, changed: d
     check(answer)
     first = answer["causes"][0]
     assert first["cause"] == cause
-    # The path of a capture leads to the last GPU work, so lengths are those until then.
+    # The path of a capture leads to the last GPU work, so lengths are measured until then.
     lengths = [answer["window"]["length_us"], why(tmp_path / "without")["window"]["length_us"]]
     assert max(rank.truth.full.length_ns for rank in again.ranks) >= 1000 * lengths[1] * 0.9
     saved = 100 * first["cause_saves_us"] / lengths[0]
     assert saved == pytest.approx(100 * (lengths[0] - lengths[1]) / lengths[0], abs=POINTS)
 
 
-# All eleven are in tests/critical_path/causes/test_planted.py, of one rank.
+# tests/critical_path/causes/test_planted.py tests all eleven, on one rank.
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "plant",
@@ -80,10 +81,10 @@ def test_what_a_planted_cause_of_three_ranks_saves(plant: tuple[str, str, dict, 
     saves_what_a_second_run_saves(*plant, tmp_path)
 
 
-@pytest.mark.slow  # synthetic captures are above, and their fixes in test_capture_fixes.py
+@pytest.mark.slow  # synthetic captures are tested above, and their fixes in test_capture_fixes.py
 @pytest.mark.parametrize("name", ["dlrm_8", "torchrec_unequal", "h100_ddp_late"])
 def test_shared_captures(shared: Path, name: str) -> None:
-    """Of h100_ddp_late a step takes 88.9 ms without 50 ms of `augment` on a rank, instead of 132.5."""
+    """A step of h100_ddp_late takes 132.5 ms, and 88.9 ms without 50 ms of `augment` on a rank."""
     folder = shared / "traces" / "ranks" / name
     answer = why(folder)
     check(answer)
@@ -100,7 +101,7 @@ def test_shared_captures(shared: Path, name: str) -> None:
 
 @pytest.mark.slow
 def test_ranks_without_a_path_through_them_are_told_one_by_one_the_longest_first(tmp_path: Path) -> None:
-    """They meet on the host, which no path leads through: each has its own."""
+    """The ranks meet on the host, which no path leads through, so each rank has its own path."""
     for rank, ns in enumerate((3000, 9000)):
         events = [op("aten::mm", 0, 1000), op("gloo:all_reduce", 1000, ns, tid=2), op("aten::add", 1000 + ns, 100)]
         of = {"backend": "gloo", "rank": rank, "world_size": 3}
@@ -124,7 +125,10 @@ def test_ranks_without_a_path_through_them_are_told_one_by_one_the_longest_first
 
 
 def cause_events(trace: list[dict[str, Any]], has_nodes: str, shown_by_owner: dict[int, int]) -> list[tuple[int, int]]:
-    """Ids and durations of the events that a rank's causes have, ns; of gaps that these events own and are shown for."""
+    """Return ids and durations (ns) of the events that a rank's causes read.
+
+    `shown_by_owner`: for each event that owns a gap the event that is shown for it.
+    """
     con, _ = connect(trace)
     with con:
         window = "trace_id, 'full' AS window_id"
@@ -141,7 +145,7 @@ def cause_events(trace: list[dict[str, Any]], has_nodes: str, shown_by_owner: di
 
 
 def test_owners_of_host_time_that_are_no_nodes_are_events_of_a_rank() -> None:
-    """An annotation that begins in one operator and ends in the next owns the gap, and another one is shown for it."""
+    """An annotation from one operator into the next owns the gap, and another annotation is shown for it."""
     trace = [
         *(x("user_annotation", "shown", 4, 1020), x("user_annotation", "exchange", 5, 1015)),
         *(op("aten::a", 0, 10), op("aten::b", 1000, 30), x("user_annotation", "in an operator", 1002, 5)),
@@ -151,7 +155,7 @@ def test_owners_of_host_time_that_are_no_nodes_are_events_of_a_rank() -> None:
 
 
 def test_functions_below_the_limit_of_printed_commands_give_no_cause() -> None:
-    """The threshold is frame_ns, 10 us; of annotations each counts."""
+    """The threshold is frame_ns, 10 us. Annotations count whatever their length."""
     name = "torch/utils/data/dataloader.py(630): __next__"
     trace = [*(x("python_function", name, 100 * us, us) for us in (9.999, 10)), x("user_annotation", name, 2000, 0.001)]
     durations = [duration_ns for _, duration_ns in cause_events(trace, "FALSE", {})]
@@ -179,7 +183,7 @@ def test_a_folder_has_no_steps(tmp_path: Path) -> None:
 
 
 def test_late_is_later_than_the_median_of_the_others() -> None:
-    """Half of the ranks early and one in between: what the last one does since then is late, and nothing before."""
+    """Half of the ranks are early. The last rank is late from the median arrival of the others on, not before."""
     arrived = [100, 900, 300, 200, 250]
     ranks = [SimpleNamespace(common_ns=[at]) for at in arrived]
     meeting: Any = SimpleNamespace(members=[(rank, 0) for rank in range(len(arrived))])

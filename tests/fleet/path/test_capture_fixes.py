@@ -1,4 +1,7 @@
-"""What would help a capture: each number is that of the command beside it, and of a second run; which fixes there are, and why."""
+"""Fixes of a capture: each saving equals that of the printed command and of a second run.
+
+Rules decide which fixes exist.
+"""
 
 from __future__ import annotations
 
@@ -55,9 +58,9 @@ def gives_its_number(fix: dict[str, Any]) -> None:
     assert 100 * (before - after) / before == pytest.approx(fix["saves_percent"], abs=1e-6)
 
 
-@pytest.mark.slow  # shared captures are in test_capture_causes.py
+@pytest.mark.slow  # test_capture_causes.py tests shared captures
 def test_a_late_rank_is_named_and_as_fast_as_the_others_it_saves_what_a_second_run_does(tmp_path: Path) -> None:
-    """Ranks that are alike have no late one; the screen has each fix with its command."""
+    """Equal ranks have no late rank. The screen shows each fix with its command."""
     lengths = []
     for folder, spec in (("late", LATE), ("even", EVEN)):
         capture = write_capture(spec, tmp_path / folder)
@@ -88,7 +91,7 @@ def test_a_late_rank_is_named_and_as_fast_as_the_others_it_saves_what_a_second_r
 
 @pytest.mark.slow
 def test_of_a_rank_whose_clock_drifts_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (fixes, fix_candidates):  # what its steps are spent on is little of the seconds between them
+    for module in (fixes, fix_candidates):  # its steps are short compared with the seconds between them
         monkeypatch.setattr(module, "_PERCENT", 0.001)
     drifting(tmp_path)
     suggestions = asked("why", tmp_path)["fixes"]
@@ -118,7 +121,7 @@ HOST, COMPUTE = CAUSES.index("host_between_operators"), CAUSES.index("gpu_comput
 
 
 def rank(number: int, times: Sequence[tuple[int, int, int]], late: dict[tuple[str, str, int], int]) -> RankOnPath:
-    """`times`: cause, key of the name and ns of edges."""
+    """Return a rank on the path. `times`: the cause, the key of the name and the weight (ns) of each edge."""
     cause, key, weight = (np.array(column) for column in zip(*times, strict=True))
     window: Any = SimpleNamespace(graph=SimpleNamespace(weight=weight))
     causes: Any = SimpleNamespace(cause=cause, key=key)
@@ -150,7 +153,7 @@ def test_what_only_the_late_rank_does_goes() -> None:
     ],
 )  # fmt: skip
 def test_three_names_with_nine_tenths_of_it_or_the_whole_cause(fourth: int, options: str) -> None:
-    """They take 300 + 300 + 300 longer, and the fourth name so much."""
+    """The first three names take 300 ns longer each, and the fourth name `fourth` ns longer."""
     names = {("gpu_computing", name, key): 100 for name, key in (("a", 4), ("b", 8), ("c", 12), ("d", 16))}
     own = [(COMPUTE, 4, 600), (COMPUTE, 8, 400), (COMPUTE, 12, 400), (COMPUTE, 16, 100 + fourth)]
     late = rank(0, own, names)

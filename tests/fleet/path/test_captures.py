@@ -1,6 +1,6 @@
-"""Paths of real captures against the reference output of an independent program, nanosecond for nanosecond; the command line.
+"""Paths of real captures compared with the output of an independent program to the nanosecond, and the command line.
 
-Where both differ, and why, is told in docs/reading-a-fleet.md.
+docs/reading-a-fleet.md lists where the two differ, and why.
 """
 
 from __future__ import annotations
@@ -47,18 +47,21 @@ LABELS = {
     "head": "head",
 }
 X1_NS = 20_000
-"""The reference looks for what a call waited for where it takes longer; its time is a gap, whatever it is."""
+"""The reference counts every call that can block as a gap.
+
+From this duration on (ns), it looks for the awaited work.
+"""
 _CALLS = {"cpu_op", "gpu_kernel", "launch_delay", "sync_return"}
 DIFFER = {
-    # Host time of the rank before its first operator has an owner.
+    # The rank's host time before its first operator has an owner.
     "head": {"gap"},
-    # Calls of less than X1 that wait, or could, have their own time; what they waited for is on the path.
+    # Calls shorter than X1 that may wait have their own time, and the awaited work is on the path.
     "gap": _CALLS,
     "CPU op": _CALLS,
-    # A hand-off takes 100 us at most; what follows it has an owner.
+    # A hand-off takes at most 100 us. The time after it has an owner.
     "thread hand-off": {"gap"},
 }
-"""By the reference's kind: what the path may say instead."""
+"""For each kind of the reference the kinds that the path may have instead."""
 
 
 def files_of(shared: Path, name: str) -> list[Path]:
@@ -86,7 +89,7 @@ def reference(shared: Path, target: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Part:
-    """A stretch of a path, ns; `lasts`: the event that it leads into."""
+    """A segment of a path, in ns. `lasts`: the duration of the event that it leads into."""
 
     kind: str
     rank: int
@@ -98,7 +101,7 @@ class Part:
 
 
 def pieces_of_both(path: list[Part], expected: list[Part]) -> Iterator[tuple[int, int, Part, Part]]:
-    """Cuts both paths wherever one of them has a border."""
+    """Split both paths at every border of either, and yield start, end, and the part of each path."""
     borders = sorted({border for part in (*path, *expected) for border in (part.start, part.end)})
     path_parts, expected_parts = iter(path), iter(expected)
     here, there = next(path_parts), next(expected_parts)
@@ -118,10 +121,10 @@ def path_of(tables: duckdb.DuckDBPyConnection, target: str) -> list[Part]:
     return [Part(*row) for row in rows]
 
 
-@pytest.mark.slow(together="capture of dlrm")  # 19 s for its lake; made captures are in test_walk.py
+@pytest.mark.slow(together="capture of dlrm")  # 19 s for its lake; test_walk.py tests hand-written captures
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_nanosecond_is_the_reference_output(tables: duckdb.DuckDBPyConnection, shared: Path, target: str) -> None:
-    """The rank always; the kind and the event but for what DIFFER allows, and that in short stretches."""
+    """The rank is always equal. Kind and event differ only as DIFFER allows, and only in short segments."""
     path = path_of(tables, target)
     segments = reference(shared, target)["segments"]
     begin = path[0].start - round(1000 * segments[0][3])
@@ -134,21 +137,21 @@ def test_every_nanosecond_is_the_reference_output(tables: duckdb.DuckDBPyConnect
     for start, end, here, there in pieces_of_both(path, expected):
         assert here.rank == there.rank
         if LABELS[here.kind] == there.kind:
-            # Time outside operators may lead into an annotation; operators that take no time the reference leaves out.
+            # Time outside operators may lead into an annotation. The reference omits operators that take no time.
             assert here.name == there.name or here.kind in ("gap", "head", "thread_hand_off") or not here.lasts
             continue
         assert here.kind in DIFFER[there.kind], (here, there)
         if there.kind in ("gap", "CPU op"):
             whole = in_calls.pop().start if in_calls and in_calls[-1].end == start else start
             in_calls.append(replace(here, start=whole, end=end))
-    # At most as long as a copy's launch and the call after it that waits for the copy.
+    # At most the launch of a copy and the following call that waits for the copy.
     lengths = [part.end - part.start for part in in_calls]
     assert max(lengths) <= 2 * X1_NS and sum(lengths) < 0.011 * (path[-1].end - path[0].start)
 
 
 @pytest.mark.slow(together="capture of dlrm")
 def test_every_gap_has_an_owner(tables: duckdb.DuckDBPyConnection) -> None:
-    """A step's first gap on rank 7 is that of its annotations; without one, the thread's."""
+    """A step's first gap on rank 7 belongs to its annotations. Without an annotation a gap belongs to the thread."""
     path = path_of(tables, "last_gpu_end")
     assert all(part.owner for part in path)
     assert [(part.kind, part.owner, part.end - part.start) for part in path[:4]] == [
@@ -159,7 +162,7 @@ def test_every_gap_has_an_owner(tables: duckdb.DuckDBPyConnection) -> None:
     ]
     nobody = {part.owner for part in path if part.kind == "gap" and (part.owner or "").startswith("outside operators")}
     ((unowned_ns,),) = tables.execute("SELECT unowned_ns FROM capture_paths WHERE target = 'last_gpu_end'").fetchall()
-    assert nobody == {"outside operators, thread 60015"}  # autograd's, between two operators
+    assert nobody == {"outside operators, thread 60015"}  # autograd's thread, between two operators
     assert (
         unowned_ns
         == sum(part.end - part.start for part in path if part.owner in nobody)
@@ -183,7 +186,10 @@ def test_shares_are_the_reference_output(tables: duckdb.DuckDBPyConnection, shar
 
 @pytest.mark.slow(together="capture of dlrm")
 def test_the_graph_is_what_the_ranks_have_alone_and_their_meetings(tables: duckdb.DuckDBPyConnection) -> None:
-    """A matched kernel has an edge to the meeting and one from it in place of its own; steps have graphs of their own."""
+    """Instead of its own edge a matched kernel has an edge to the meeting and one from it.
+
+    Steps have separate graphs.
+    """
     counts = "SELECT count(*) FILTER (WHERE window_id = 'full'), count(*) FILTER (WHERE window_id <> 'full') FROM "
     ((nodes, of_steps),) = tables.execute(counts + "critical_path_nodes").fetchall()
     ((edges, in_steps),) = tables.execute(counts + "critical_path_edges").fetchall()
@@ -210,9 +216,9 @@ def test_joined_graph_of_htas_edges_has_the_references_size(tables: duckdb.DuckD
     assert (len(joined), joined.n_edges, len(joined.meetings)) == (32_586, 33_054, 8)
 
 
-@pytest.mark.slow(together="capture of dlrm")  # tests/critical_path/whatif
+@pytest.mark.slow(together="capture of dlrm")  # tests/critical_path/whatif tests retiming
 def test_a_rank_is_retimed_by_the_edges_that_are_stored(dlrm: Lake, tables: duckdb.DuckDBPyConnection) -> None:
-    """They are those that its events give."""
+    """The stored edges equal those computed from the rank's events."""
     (capture_id,) = tables.execute("SELECT capture_id FROM captures").fetchall()[0]
     ranks = ranks_of(tables, capture_id)[:1]
     with load_capture._stored(dlrm, ranks[0].trace_id) as con:
@@ -268,7 +274,7 @@ def test_captures_of_a_folder_are_told_apart_by_their_files_and_how_to_choose_on
 
 @pytest.fixture
 def said(dlrm: Lake) -> Callable[..., str]:
-    """What is said of words that `capture-path` refuses."""
+    """Return a function that returns the error message of `capture-path` for refused arguments."""
 
     def refused(*arguments: str) -> str:
         ran = CliRunner().invoke(app, ["capture-path", *arguments, "--lake", str(dlrm.root)])
@@ -278,7 +284,7 @@ def said(dlrm: Lake) -> Callable[..., str]:
     return refused
 
 
-@pytest.mark.slow(together="capture of dlrm")  # 2 s: the sentences are in the tests of who raises them
+@pytest.mark.slow(together="capture of dlrm")  # 2 s; the sentences are tested where they are raised
 def test_what_the_command_line_refuses(said: Callable[..., str], shared: Path, tmp_path: Path) -> None:
     trace = files_of(shared, "dlrm_8")[0]
     assert "no matched collectives: no_partner: only rank 0 is present" in said(str(trace))
@@ -290,7 +296,7 @@ def test_what_the_command_line_refuses(said: Callable[..., str], shared: Path, t
 
 
 def test_the_path_of_a_digest_is_refused_because_its_segments_are_gone() -> None:
-    """A digest has the row of `capture_paths` and no row of `capture_critical_path`."""
+    """A digest has the row of `capture_paths`, but no row of `capture_critical_path`."""
     with duckdb.connect() as con:
         con.execute(
             "CREATE TABLE captures AS SELECT 'c' AS capture_id, 'job' AS job;"
@@ -308,7 +314,7 @@ def test_the_path_of_a_digest_is_refused_because_its_segments_are_gone() -> None
         con.execute("INSERT INTO findings VALUES ('a', 'reduced_to_digest')")
         with pytest.raises(OnlyDigest, match="c: only a digest of this capture is kept"):
             capture_path(con, "c", "last_gpu_end")
-        con.execute("UPDATE capture_paths SET refused_reason = 'no clocks'")  # which a digest keeps
+        con.execute("UPDATE capture_paths SET refused_reason = 'no clocks'")  # a digest keeps the reason
         with pytest.raises(PathRefused, match="no clocks"):
             capture_path(con, "c", "last_gpu_end")
 

@@ -1,4 +1,4 @@
-"""Which causes of a capture are retimed, and as which scenarios; what they save is in test_capture_causes.py."""
+"""The causes of a capture that are retimed, and their scenarios. test_capture_causes.py tests their savings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipelines.fleet.path.walk import Segment
 
 
 def retimed(*on_path: OnPath, n_edges: int = 1000, unknown: str = "") -> list[tuple[Any, ...]]:
-    """What is retimed of a path: cause, late rank, name and options; a target called `unknown` selects nothing."""
+    """Return the retimed causes of a path: cause, late rank, name and options. The target `unknown` selects nothing."""
 
     def saved_ns(scenario: Scenario) -> int:
         if unknown in scenario.targets:
@@ -39,13 +39,13 @@ def test_a_cause_on_all_ranks_and_each_of_its_names() -> None:
         ("copies", None, None, "--remove cause:copies"),
         ("gpu_waiting", None, None, "--remove cause:gpu_waiting"),
         ("copies", None, "Memcpy HtoD", "--remove 'cause:copies:Memcpy HtoD'"),
-        # Not stream 70.
+        # The name has no wildcard, so it does not select stream 70.
         ("gpu_waiting", None, "stream 7", "--remove 'cause:gpu_waiting:stream 7'"),
     ]
 
 
 def test_time_outside_operators_is_that_of_all_threads() -> None:
-    """A scenario knows threads by their numbers."""
+    """A scenario identifies threads by their numbers."""
     (_, name) = retimed(on("start", "outside operators", 1))
     assert name[2:] == ("outside operators", "--remove 'cause:start:outside operators*'")
 

@@ -1,4 +1,4 @@
-"""A clock that runs too fast: its events stand where they were, the path is the true one."""
+"""A clock that runs too fast. Its events are moved to their true times, and the path is the true one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_drift_is_taken_out(seed: int) -> None:
     case = random_case(seed)
     true = joined(replace(case, events=tuple(replace(e, start=e.start + SINCE_1970) for e in case.events)))
     graph = true.ranks[1]
-    # 10 % too fast, so that orders change where it is left in.
+    # 10 % too fast, so that the order of events changes unless the drift is removed.
     fast = replace(graph, at_ns=SINCE_1970 + (graph.at_ns - SINCE_1970) * 11 // 10)
     fast = replace(fast, common_ns=fast.at_ns, weight=graph.weight * 11 // 10)
     points = [(int(fast.at_ns[i]), int(graph.common_ns[i])) for i in (0, -1)]
@@ -31,7 +31,7 @@ def test_a_drift_is_taken_out(seed: int) -> None:
     instances = [Instance(m.collective_id, tuple(members)) for m, members in zip(true.meetings, ids, strict=True)]
     again = walk_back(join_ranks([mended if g is graph else g for g in true.ranks], instances))
     segments = [
-        # All leave a collective together: of whom a transfer is told, is a matter of a nanosecond.
+        # All ranks leave a collective together. A nanosecond decides to which rank a transfer is attributed.
         [s.collective_id or (s.kind, s.rank, s.event_id) for s in path if s.duration_ns > 50]
         for path in (again, walk_back(true))
     ]

@@ -1,4 +1,4 @@
-"""What each kind of edge is on the path through all ranks: traces of one rank that a person can add up."""
+"""The kind of each edge on the path through all ranks, in traces of one rank whose times can be added by hand."""
 
 from __future__ import annotations
 
@@ -87,7 +87,10 @@ def test_a_gap_keeps_its_leaf_and_shows_its_annotation() -> None:
 
 
 def test_of_two_edges_the_one_that_claims_all_has_bound() -> None:
-    """Work c waits for a, which ended first but takes 50 ns to tell; b, which ended later, could have let it start before."""
+    """Kernel c waits for a, which ended first but whose signal takes 50 ns.
+
+    Kernel b, which ended later, would have allowed an earlier start.
+    """
     own, delay = edge_codes(["OPERATOR_KERNEL", "KERNEL_KERNEL_DELAY"])
     nodes = {"node": np.arange(6), "at_ns": np.array([0, 50, 0, 80, 100, 120]), "side": np.full(6, GPU)}
     edges = np.array(
@@ -104,7 +107,10 @@ def test_of_two_edges_the_one_that_claims_all_has_bound() -> None:
 
 
 def test_owners_are_named() -> None:
-    """As in critical_path; of what is no event, by its kind and its thread or stream."""
+    """Owners have the same names as in critical_path.
+
+    Time without an event is named by its kind and its thread or stream.
+    """
     trace = [
         op("aten::a", 0, 100, tid=5),
         *(x("user_annotation", "## forward ##", 90, 800, tid=5), x("python_function", "sleep", 200, 600, tid=5)),
@@ -142,5 +148,5 @@ def test_owners_are_named() -> None:
     run_models(con, load_catalog(), ["capture_critical_path", "capture_paths"], have)
     owners = con.execute("SELECT owner, owner_cat FROM capture_critical_path ORDER BY seq").fetchall()
     assert owners == [row[-2:] for row in rows]
-    # Of the gaps two have no owner.
+    # Two of the gaps have no owner.
     assert con.execute("SELECT gap_ns, unowned_ns FROM capture_paths").fetchall() == [(15, 10)]

@@ -1,4 +1,4 @@
-"""Whose time the path through all ranks is: what a rank's own path says of it, also where another thread polls meanwhile."""
+"""Owners of time on the path through all ranks. They equal those of a rank's own path, even if another thread polls."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ SPARSE = "# running sparse arch"
 
 
 def slept(trace: dict[str, Any], rank: int) -> dict[str, Any]:
-    """The main thread of rank 1 sleeps before the second step, and every rank's NCCL watchdog polls, also right before
-    that is over.
+    """Let the main thread of rank 1 sleep before the second step, while every rank's NCCL watchdog polls.
+
+    The watchdog also polls right before the sleep is over.
     """
     events = trace["traceEvents"]
     second = sorted(e["ts"] for e in events if e["name"].startswith("ProfilerStep") and e["cat"] == "user_annotation")[
@@ -44,7 +45,7 @@ def slept(trace: dict[str, Any], rank: int) -> dict[str, Any]:
     return without_sync_rows(trace)
 
 
-@pytest.mark.slow  # tests/critical_path/test_polls.py
+@pytest.mark.slow  # tests/critical_path/test_polls.py tests polls
 def test_a_watchdog_that_polls_owns_no_time(tmp_path: Path) -> None:
     for rank, path in enumerate(write_capture(SPEC, tmp_path).paths):
         trace = slept(json.loads(gzip.decompress(path.read_bytes())), rank)
@@ -61,8 +62,8 @@ def test_a_watchdog_that_polls_owns_no_time(tmp_path: Path) -> None:
     assert SPARSE in said.stdout and "host outside operators: " in said.stdout
 
 
-# What rank 0 did, by itself: a copy that waits for another stream, a device that is waited for, threads that hand over,
-# annotations, and polls of a thread that does nothing else.
+# Traces of rank 0 alone: a copy that waits for another stream, a wait for the device, threads that hand over,
+# annotations, and polls of a thread without other work.
 TRACES = {
     "copy": [
         op("aten::mm", 1000, 30),
@@ -95,7 +96,7 @@ GUESSED = {
     "threads": [("thread_hand_off", "AddmmBackward0", 30), ("thread_hand_off", "optimizer", 15)],
     "annotations": [],
 }
-"""The waits of each that no cuda_sync row tells: kind, event that waited, us."""
+"""For each trace the waits without a cuda_sync row: kind, event that waited, us."""
 
 
 def trace_of(name: str, is_synced: bool) -> list[dict[str, Any]]:
@@ -121,7 +122,7 @@ def test_a_ranks_path_is_the_one_that_it_has_alone(name: str, is_synced: bool) -
     through: defaultdict[tuple[Any, ...], int] = defaultdict(int)
     for s in path:
         through[s.edge_type, s.event_id, s.owner_event_id, s.guessed] += s.duration_ns
-    # The path of the rank alone begins and ends with its annotations, the one through all ranks with operators.
+    # The path of the rank alone begins and ends with its annotations, the path through all ranks with operators.
     work = [e for e in TRACES[name] if e["cat"] != "user_annotation" and e["tid"] != 9]
     (first, last), (begin, end) = (
         (min(e["ts"] for e in some), max(e["ts"] + e["dur"] for e in some)) for some in (work, TRACES[name])
@@ -129,7 +130,7 @@ def test_a_ranks_path_is_the_one_that_it_has_alone(name: str, is_synced: bool) -
     assert sum(ns for what, ns in alone.items() if what not in through) == 1000 * (first - begin + end - last)
     assert {what: ns for what, ns in alone.items() if what in through} == through
     guessed = [(s.kind, trace[s.event_id]["name"], s.duration_ns / 1000) for s in path if s.guessed]
-    # Rows tell nothing of threads, and none tells of these calls.
+    # cuda_sync rows record neither hand-offs between threads nor waits of these calls.
     assert guessed == (
         [wait for wait in GUESSED[name] if wait[0] != "cross_stream_wait"] if is_synced else GUESSED[name]
     )

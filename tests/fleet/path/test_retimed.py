@@ -1,4 +1,4 @@
-"""All ranks of a capture retimed together, against simulated captures that run again with another rank as fast as the others."""
+"""All ranks of a capture retimed together, compared with simulated captures that run again with a faster rank."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SPEC = CaptureSpec(ranks=3, steps=3, straggler=1, seed=5, layers=3)
 
 
 def us(capture: Capture) -> float:
-    """How long a capture takes: its ranks begin together."""
+    """Return how long a capture takes, in us. Its ranks begin together."""
     return max(rank.truth.full.length_ns for rank in capture.ranks) / 1000
 
 
@@ -58,19 +58,19 @@ def test_the_straggler_as_fast_as_the_others(capture: tuple[Path, Capture], tmp_
     folder, before = capture
     actual = write_capture(replace(SPEC, straggler=None), tmp_path)
     answer = asked(folder, "--scale", f"rank:1:class:COMPUTATION={1 / SPEC.straggler_slowdown}")
-    # The hosts end some microseconds after the last GPU work, up to which a capture counts.
+    # The hosts end some microseconds after the last GPU work, where the length of a capture ends.
     assert us(before) * (1 - 1e-3) < answer["before"]["length_us"] < us(before)
     assert answer["ranks"]["1"]["before_us"] == pytest.approx(us(before), rel=1e-4)
     assert answer["after"]["length_us"] == pytest.approx(us(actual), rel=0.002)
-    # Another rank that gets faster waits for this one all the same.
+    # Another rank that gets faster still waits for this rank.
     other = asked(folder, "--scale", "rank:0:class:COMPUTATION=0.5")
     assert other["after"]["length_us"] > 0.98 * other["before"]["length_us"]
-    (caveat,) = answer["caveats"]  # its communication is on a stream of its own
+    (caveat,) = answer["caveats"]  # its communication is on a separate stream
     assert set(answer["ranks"]) == {"0", "1", "2"} and "streams overlaps" in caveat["detail"]
     assert "(ranks 1)" in caveat["detail"]  # only its work changes
 
 
-@pytest.mark.slow  # 5 s: an operator of one rank is in tests/critical_path/whatif
+@pytest.mark.slow  # 5 s; tests/critical_path/whatif tests an operator of one rank
 def test_the_kernels_of_an_operator_faster_on_every_rank_and_on_one(
     capture: tuple[Path, Capture], tmp_path: Path
 ) -> None:
@@ -85,7 +85,7 @@ def test_the_kernels_of_an_operator_faster_on_every_rank_and_on_one(
 
 
 def spans(path: Path, communicates: bool) -> list[tuple[float, float]]:
-    """Starts and ends of a rank's kernels, us, in order: its collectives, or the others."""
+    """Return sorted starts and ends of a rank's kernels, us: of its collectives, or of its other kernels."""
     events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
     kernels = [e for e in events if e.get("cat") == "kernel" and e["name"].startswith("nccl") == communicates]
     return sorted((e["ts"], e["ts"] + e["dur"]) for e in kernels)
@@ -104,7 +104,10 @@ def union(stretches: list[tuple[float, float]]) -> float:
 def test_perfect_overlap_hides_transfers_behind_computation_and_no_waiting(
     tmp_path: Path, collective_ns: int, computation: float
 ) -> None:
-    """Of a rank 1 - P / C of its transfers is left; of a fast network nothing. The late rank stays late."""
+    """The share 1 - P / C of a rank's transfers remains (P: computation, C: communication).
+
+    With a fast network nothing remains. The late rank stays late.
+    """
     changed = ["--scale", f"class:COMPUTATION={computation}"]
     paths = write_capture(replace(SPEC, collective_ns=collective_ns, collective_skew_ns=0), tmp_path).paths
     collectives = [spans(path, True) for path in paths]
@@ -122,7 +125,7 @@ def test_perfect_overlap_hides_transfers_behind_computation_and_no_waiting(
 
 
 def test_a_collective_lasts_from_its_own_start_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 50 ns it transfers 30. Work that waited for it has an edge from its start, too, which weighs nothing."""
+    """It transfers during 30 of 50 ns. Work that waited for it also has an edge from its start, whose weight is 0."""
     events = {"own_time_of": [0, 0, 1], "src_event": [0, 0, 1], "dst_event": [0, 1, 1], "kind": [0, 0, 0]}
     window = SimpleNamespace(
         events=SimpleNamespace(dur=np.array([50, 20])), **{name: np.array(of) for name, of in events.items()}
@@ -154,7 +157,7 @@ def test_what_no_operator_selects_is_told() -> None:
     ("sides", "takes"), [((FRAME, CPU, GPU, CPU), 40), ((CPU, GPU, FRAME, CPU), 30), ((FRAME, CPU, CPU, CPU), 60)]
 )
 def test_from_the_first_event_but_a_frame_to_the_end_of_the_last_gpu_work(sides: tuple[int, ...], takes: int) -> None:
-    """Four events one after another, of 10, 20, 20 and 20 ns; without GPU work the last event counts."""
+    """Four consecutive events take 10, 20, 20 and 20 ns. Without GPU work the last event counts."""
     starts = ((0, 10), (10, 20), (30, 20), (50, 20))
     whole = joined(Case(tuple(Event(f"e{at}", 0, 0, at, ns) for at, ns in starts)))
     (rank,) = whole.ranks
@@ -162,7 +165,8 @@ def test_from_the_first_event_but_a_frame_to_the_end_of_the_last_gpu_work(sides:
     retimed = of_joined([], whole, [np.arange(len(rank.src))])
     assert retimed.length_ns == takes
     ahead = _Change(np.ones(0), np.zeros(0, dtype=bool), ahead_ns=100)
-    assert retimed._length(retimed._before, ahead) == takes  # of which the frame before the first operator is a part
+    # `ahead_ns` includes the frame before the first operator, which is not in the length
+    assert retimed._length(retimed._before, ahead) == takes
 
 
 @pytest.mark.parametrize(
@@ -172,7 +176,10 @@ def test_from_the_first_event_but_a_frame_to_the_end_of_the_last_gpu_work(sides:
 def test_a_changed_capture_is_measured_from_the_unchanged_start(
     monkeypatch: pytest.MonkeyPatch, factors: tuple[float, float], saves: int
 ) -> None:
-    """Frames end at 30 and at 50, where operators start; kernels wait for each other and end at 80: the length is 50."""
+    """Frames end at 30 and at 50, where operators start.
+
+    Kernels wait for each other and end at 80, so the length is 50.
+    """
     events: list[Event] = []
     for rank, ready in enumerate((30, 50)):
         times = ((0, ready, None), (ready, 5, None), (ready + 5, 75 - ready, "c"))
@@ -197,11 +204,11 @@ def test_a_changed_capture_is_measured_from_the_unchanged_start(
     shorter = [ready * (1 - factor) for ready, factor in zip((30, 50), factors, strict=True) if factor < 1]
     removed = retimed.removed(frames)
     assert sorted(removed.ns.tolist()) == pytest.approx(sorted(shorter)) and not len(removed.call)
-    changes[1].gone[0] = True  # as if it were the wait of a call that takes 20
+    changes[1].gone[0] = True  # it represents the wait of a call of 20 ns
     assert retimed.removed(frames).waited.tolist() == [20]
 
 
-@pytest.mark.slow  # five commands on three ranks; what a scenario cannot name is in tests/critical_path/whatif
+@pytest.mark.slow  # five commands on three ranks; tests/critical_path/whatif tests wrong names in scenarios
 def test_what_cannot_be_asked(capture: tuple[Path, Capture]) -> None:
     folder, _ = capture
     for words, said in (
@@ -217,9 +224,9 @@ def test_what_cannot_be_asked(capture: tuple[Path, Capture]) -> None:
     assert "the capture takes" in text
 
 
-@pytest.mark.slow  # 3 s: a rank's caveats are in test_caveats.py
+@pytest.mark.slow  # 3 s; test_caveats.py tests a rank's caveats
 def test_what_the_numbers_lack_is_told_beside_them(tmp_path: Path) -> None:
-    """A rank without collectives has no clock in common with the others; without cuda_sync rows waits are inferred."""
+    """A rank without collectives has no common clock with the others. Without cuda_sync rows waits are inferred."""
     for path in write_capture(SPEC, tmp_path).paths:
         trace = json.loads(gzip.decompress(path.read_bytes()))
         gone = ("nccl",) if path.name == "rank2.json.gz" else ()
@@ -239,9 +246,9 @@ def test_what_the_numbers_lack_is_told_beside_them(tmp_path: Path) -> None:
     assert left_out in text and f"{answer['inferred_waits']:,} waits of this graph are inferred" in text
 
 
-@pytest.mark.slow  # 5 s: of one rank it is in faces/cli/test_why.py
+@pytest.mark.slow  # 5 s; faces/cli/test_why.py tests a single rank
 def test_a_gain_of_gaps_that_may_be_events_is_told_as_for_one_rank(tmp_path: Path) -> None:
-    """All ranks stand still for 5 ms before a kernel that was queued."""
+    """All ranks pause for 5 ms before a kernel that was queued."""
     for path in write_capture(SPEC, tmp_path).paths:
         trace = json.loads(gzip.decompress(path.read_bytes()))
         timed = [e for e in trace["traceEvents"] if e["ph"] == "X"]
@@ -271,7 +278,10 @@ def test_a_gain_of_gaps_that_may_be_events_is_told_as_for_one_rank(tmp_path: Pat
 
 
 def drifting(folder: Path) -> None:
-    """Each step begins a second after the one before, so that a drift shows; the clock of rank 1 runs 20 ppm too fast."""
+    """Write a capture whose steps begin one second apart, so that a drift shows.
+
+    The clock of rank 1 runs 20 ppm too fast.
+    """
     for number, path in enumerate(write_capture(replace(SPEC, steps=6, bucket_layers=1), folder).paths):
         trace = json.loads(gzip.decompress(path.read_bytes()))
         timed = [e for e in trace["traceEvents"] if e["ph"] == "X"]
@@ -282,11 +292,11 @@ def drifting(folder: Path) -> None:
         path.write_bytes(gzip.compress(json.dumps(trace).encode()))
 
 
-@pytest.mark.slow  # the caveat of clocks has its tests in test_captures; that it stands beside the numbers, the one above
+@pytest.mark.slow  # test_captures tests the caveat of clocks; the test above tests that caveats are printed
 def test_a_clock_that_drifts_is_told_beside_the_numbers(tmp_path: Path) -> None:
     drifting(tmp_path)
     (caveat,) = asked(tmp_path, "--remove", "cpu")["caveats"]
-    # Of clocks without noise the least slope counts as a drift: other ranks may be told, too.
+    # Clocks have no noise here, so the smallest slope counts as a drift, and other ranks may be listed, too.
     said, _, ranks = caveat["detail"].partition(": ")
     assert "clocks drift" in said and "1" in ranks.split(", ")
 

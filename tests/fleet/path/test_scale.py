@@ -1,4 +1,4 @@
-"""64 ranks with a planted straggler: the path names it, and memory grows with the joined graph only."""
+"""A capture of 64 ranks with a planted straggler. The path names it, and memory grows only with the joined graph."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ pytestmark = pytest.mark.slow(together="many ranks")
 TABLES = ("capture_ranks", "clock_offsets", "collective_groups", "collectives", "collective_ranks")
 READ = ("traces", "events", "kernels", *TABLES, "critical_path_nodes", "critical_path_edges")
 CAUSES = ("_capture_cause_events", "_event_names", "_cause_names", "_faster_work", "cause_rules")
-# A process of its own, so that nothing else counts in its peak (VmHWM: ru_maxrss begins with what its parent held); small
-# groups, as ranks of real size would make them. It walks through the first ranks of the capture, as many as it is told.
+# A separate process, so that nothing else is included in its peak (VmHWM, because ru_maxrss starts at its parent's
+# memory). Small groups replace the groups of ranks of real size. It walks through the first `ranks` ranks of the
+# capture.
 _WALK = f"""
 import json, sys
 from pathlib import Path
@@ -50,11 +51,11 @@ peak = 1024 * int(next(line.split()[1] for line in status if line.startswith("Vm
 print(json.dumps([peak, *con.execute("SELECT max(n_ranks), max(n_edges) FROM _walked_segments").fetchone()]))
 """
 RANKS, FEW = 64, 16
-# What an edge of the joined graph and its share of nodes take: 50 bytes in the graphs of ranks, the rest while the joined
-# graph is sorted for its heaviest path. Between 16 and 64 ranks 140 to 180 were measured in November 2026.
+# Memory per edge of the joined graph, with its share of nodes: 50 bytes in the graphs of ranks, the rest while the
+# joined graph is sorted for its heaviest path. Between 16 and 64 ranks 140 to 180 bytes were measured in November 2026.
 _BYTES_AN_EDGE = 200
-# While causes and fixes are retimed, of graphs up to threshold retimed_edges, the windows of all ranks are there, too: 280
-# to 350.
+# While causes and fixes are retimed, for graphs up to the threshold retimed_edges, the windows of all ranks are in
+# memory, too: 280 to 350 bytes.
 _BYTES_WITH_FIXES = 380
 
 
@@ -89,7 +90,7 @@ def test_the_straggler_is_named(run: Run) -> None:
     assert run.capture.straggler == RANKS // 3 == max(share, key=lambda rank: share[rank])
     assert share[RANKS // 3] > 95
     assert [r.rank for r in run.capture.ranks if r.truth.arrived_last] == [RANKS // 3]
-    # The step waits for the last bucket only; the ones before it are over when the backward pass is.
+    # The step waits only for the last bucket. The earlier buckets end before the backward pass does.
     transfers = con.execute(
         "SELECT p.collective_id, p.duration_ns, c.transfer_ns FROM capture_critical_path AS p "
         "JOIN collectives AS c USING (capture_id, collective_id) "
@@ -109,7 +110,7 @@ def test_memory_grows_with_the_joined_graph(run: Run, tmp_path: Path) -> None:
             con.execute(f"CREATE TABLE stored.{table} AS FROM {table}")
 
     def walk(ranks: int, most_edges: int) -> tuple[int, int]:
-        """Peak and edges."""
+        """Return peak memory in bytes and the number of edges."""
         words = [str(run.lake.root), str(tmp_path / "causes.duckdb"), str(ranks), str(most_edges)]
         done = subprocess.run([sys.executable, "-c", _WALK, *words], capture_output=True, text=True, check=True)
         peak, n_ranks, n_edges = json.loads(done.stdout)

@@ -1,4 +1,4 @@
-"""The walk through joined ranks: worked examples, the epsilon test on random captures, targets, refusals."""
+"""The walk through joined ranks: worked examples, small changes of random captures, targets, refusals."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _names(case: Case) -> dict[tuple[int, int], str]:
 
 
 def _critical(case: Case, path: list[Segment]) -> dict[str, int]:
-    """Time on the path of the events whose work is on it and of the collectives whose transfer is, ns."""
+    """Return the time on the path (ns) of events whose work is on it, and of collectives whose transfer is."""
     names = _names(case)
     ns_by_name: dict[str, int] = {}
     for s in path:
@@ -90,14 +90,14 @@ def test_joined_graph_is_networkx_graph(seed: int) -> None:
     n_members = sum(event.instance is not None for event in case.events)
     n_waits = sum(len(sources) for sources in case.before().values())
     assert len(graph) == 2 * len(case.events) + n_meetings
-    # Every event but the matched kernels has its own edge; each of those has one to its meeting and one from it.
+    # Every event has its own edge, except the matched kernels. Each of these has one to its meeting and one from it.
     assert graph.n_edges == len(case.events) + n_waits + n_members == whole.number_of_edges()
     assert nx.is_directed_acyclic_graph(whole)
     assert heaviest_path_ns(graph) == nx.dag_longest_path_length(whole, backend="networkx")
 
 
 def test_targets() -> None:
-    # Rank 1's last kernel is its collective; rank 0 goes on alone.
+    # Rank 1's last kernel is its collective. Rank 0 continues alone.
     case = Case((Event("a0", 0, 7, 0, 10), Event("A0", 0, 7, 10, 20, "A"), Event("b0", 0, 7, 30, 10),
                  Event("a1", 1, 7, 0, 20), Event("A1", 1, 7, 20, 10, "A")))  # fmt: skip
     graph = joined(case)
@@ -137,7 +137,7 @@ def test_ranks_that_disagree_about_the_order_are_refused() -> None:
 
 @pytest.mark.parametrize("without", [(1,), (0, 1)])
 def test_a_rank_without_a_graph_refuses_the_path(monkeypatch: pytest.MonkeyPatch, without: tuple[int, ...]) -> None:
-    """The others may have waited for it. The failure of a model, or a cycle in its own graph, leaves none."""
+    """Other ranks may have waited for it. A rank has no graph if a model failed or its own graph has a cycle."""
     full = joined(Case((Event("A0", 0, 7, 0, 10, "A"), Event("A1", 1, 7, 0, 10, "A")))).ranks[0]
     columns = dict.fromkeys(("src", "dst", "weight", "code", "attributed", "owner", "flags"), np.empty(0, np.int64))
     nodes = dict.fromkeys(("node", "at_ns", "side"), np.empty(0, np.int64))
@@ -167,7 +167,10 @@ def test_members_that_no_graph_holds_do_not_meet() -> None:
 
 
 def test_a_collective_takes_what_is_left_when_the_last_rank_has_come() -> None:
-    """On the common clock; nothing on a rank whose kernel ended before, as clocks may have it."""
+    """The time is measured on the common clock.
+
+    It is 0 on a rank whose kernel ended earlier, which clocks can cause.
+    """
     case = Case((Event("A0", 0, 7, 0, 10, "A"), Event("A1", 1, 7, 25, 10, "A")), offsets=(0, 5))
     graph, at, _ = joined(case).timed()
     after = graph.src == 4
@@ -176,7 +179,7 @@ def test_a_collective_takes_what_is_left_when_the_last_rank_has_come() -> None:
 
 
 def test_what_else_leads_to_the_end_of_a_kernel_stays() -> None:
-    """Only its own edge goes where it meets others."""
+    """Only the kernel's own edge is replaced where it meets others."""
     ends = {"src": np.array([0, 1, 2, 1]), "dst": np.array([1, 2, 3, 3]), "weight": np.array([5, 1, 5, 2])}
     zeros = dict.fromkeys(("code", "attributed", "owner", "flags"), np.zeros(4))
     nodes = {"node": np.arange(4), "at_ns": np.array([0, 5, 6, 11]), "side": np.zeros(4)}
@@ -188,7 +191,10 @@ def test_what_else_leads_to_the_end_of_a_kernel_stays() -> None:
 
 
 def test_whose_time_each_edge_of_the_joined_graph_is() -> None:
-    """An edge within a rank is that rank's own; one out of a meeting is the kernel's that ends there, one into it nobody's."""
+    """An edge within a rank belongs to that rank.
+
+    An edge out of a meeting belongs to the kernel that ends there, and an edge into it has no owner.
+    """
     n_meetings = 0
     for seed in range(20):
         whole = joined(random_case(seed))
@@ -214,7 +220,7 @@ def test_whose_time_each_edge_of_the_joined_graph_is() -> None:
 
 
 def test_ranks_that_meet_nowhere_keep_their_times_to_the_nanosecond() -> None:
-    """Times since 1970 do not fit a double."""
+    """A double cannot represent times since 1970 to the nanosecond."""
     began = 1_795_924_800_123_456_789
     graph = joined(Case((Event("k", 0, 7, began, 5),)))
     _, node_ns, _ = graph.timed()

@@ -1,4 +1,4 @@
-"""`ncu --csv`: both pages become the same rows; what is no number, no metric or no line of the table is told."""
+"""`ncu --csv`: both pages give the same rows, and findings report values, metrics and lines that cannot be read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNITS = {"gpu__time_duration.sum": "us", "dram__bytes.sum": "Mbyte", "sm__warps_
 VALUES = {
     0: ["1,234.50", "12,345,678.25", "33.02"],
     1: ["2", "n/a", "0"],
-    2: ["n/a", "8", "9"],  # its duration is not that of the one before
+    2: ["n/a", "8", "9"],  # its duration is not copied from the previous kernel
 }
 FINDINGS = "SELECT fault, severity, n, detail FROM counter_findings ORDER BY fault"
 ROWS = (
@@ -97,7 +97,10 @@ RULES = ["Rule Type", "Rule Description", "Estimated Speedup Type", "Estimated S
 
 
 def details_of_2025(full_every: int = 0) -> list[str]:
-    """Page details of ncu 2025: a line of a metric ends after its value; each n-th has all fields, as before."""
+    """Return page details as ncu 2025 writes it: a metric's line ends after its value.
+
+    Every `full_every`-th line has all fields, as in earlier versions.
+    """
     _, *table = details()
     columns = csv_line([*BEFORE, *DETAILS, *RULES])
     short = [
@@ -143,7 +146,7 @@ def test_no_data_is_a_value_that_was_not_measured(tmp_path: Path) -> None:
     ("text", "expected"), [("CachePreferNone", ("text_value", "info", 1)), ("3,5", ("wrong_value", "warning", 1))]
 )
 def test_a_text_on_page_details_is_no_wrong_value(tmp_path: Path, text: str, expected: tuple[str, str, int]) -> None:
-    """Launch Statistics, of ncu's default set, has texts. A number with a decimal comma is a fault."""
+    """The section Launch Statistics of ncu's default set contains texts. A number with a decimal comma is a fault."""
     table = details()
     launch = csv_line([*of(0), "Launch Statistics", "Function Cache Configuration", "", text, ""])
     con = loaded(INPUT, [write(tmp_path / "a.csv", [*table[:2], launch, *table[2:]])])

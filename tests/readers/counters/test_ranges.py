@@ -1,4 +1,7 @@
-"""Kineto's range profiler: counters of kernels and of ranges become kernel_counters; a trace without values says so."""
+"""Kineto's range profiler: counters of kernels and of ranges become kernel_counters.
+
+A trace without values has a finding.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ ROWS = (
 
 
 def counted(name: str, start_us: Any = 0, gpu: Any = 0, **args: Any) -> dict[str, Any]:
-    """A range as Kineto writes it: its GPU is the process, its counters are the arguments."""
+    """Return a range as Kineto writes it: the process is the GPU, and the arguments are the counters."""
     event = {"ph": "X", "cat": "cuda_profiler_range", "name": name, "pid": gpu, "tid": 0, "ts": start_us, "dur": 5}
     return {**event, "args": args}
 
@@ -44,7 +47,7 @@ def write(path: Path, events: list[dict[str, Any]], **metadata: Any) -> Path:
 
 
 def tables(folder: Path, events: list[dict[str, Any]], **metadata: Any) -> tuple[ReadTrace, Any]:
-    """The trace, and a connection with the tables of its counters."""
+    """Return the trace, and a connection with the tables of its counters."""
     (folder / "read").mkdir(exist_ok=True)
     trace = load_events(ReadRequest(write(folder / "a.json", events, **metadata), folder / "read"))
     assert isinstance(trace, ReadTrace)
@@ -67,7 +70,10 @@ def checks(trace: ReadTrace) -> dict[str, tuple[int, str]]:
 
 
 def test_each_kernel_of_a_counted_run_has_its_counters(tmp_path: Path) -> None:
-    """CUPTI_PROFILER_ENABLE_PER_KERNEL: a range is a kernel; beyond those whose names are known it is a number."""
+    """With CUPTI_PROFILER_ENABLE_PER_KERNEL, each range is a kernel.
+
+    Its name is a number once Kineto runs out of known names.
+    """
     ops = [x("cpu_op", "aten::mm", 1, 5, 9, 9), x("cuda_runtime", "cudaLaunchKernel", 2, 1, 9, 9, correlation=1)]
     ranges = [
         counted(GEMM, 0, **{READ: 1234.0, WARPS: 50.5}),
@@ -96,7 +102,7 @@ def test_a_range_of_the_program_is_no_kernel(tmp_path: Path) -> None:
 
 
 def test_what_is_not_a_number_is_null_and_said(tmp_path: Path) -> None:
-    """Kineto prints nan and inf as they are, which is not JSON."""
+    """Kineto prints nan and inf literally, which is not JSON."""
     ranges = [counted(GEMM, n, **{READ: float("nan") if n % 10 == 3 else n, WARPS: 2}) for n in range(20)]
     trace, con = tables(tmp_path, [*ranges, counted(GEMM, 20), counted(GEMM, 21, **{READ: "x"})])
     assert con.execute("SELECT count(*), count(value) FROM kernel_counters").fetchall() == [(41, 38)]
@@ -115,7 +121,7 @@ OP = x("cpu_op", "aten::mm", 1, 5, 9, 9)
         ([KERNEL], RECENT, True),
         ([KERNEL] * 16, RECENT, True),
         ([KERNEL, OP], RECENT, False),
-        ([KERNEL], RECENT | {"trace_id": "338A"}, False),  # as PyTorch writes it where no counters are asked for
+        ([KERNEL], RECENT | {"trace_id": "338A"}, False),  # PyTorch writes this if no counters are requested
         ([KERNEL], {}, False),
         ([OP], RECENT, False),
         ([KERNEL, counted(GEMM, **{READ: 1})], RECENT, False),
@@ -131,7 +137,7 @@ def test_counters_that_could_not_be_collected_are_said(
 
 
 def test_one_file_of_a_command_says_what_it_has(tmp_path: Path) -> None:
-    """The events of one answer lack the arguments of others."""
+    """With `lean`, the events do not contain the arguments that other commands need."""
     with memory() as con:
         trace = load_trace(
             con, write(tmp_path / "a.json", [KERNEL, counted(GEMM, **{READ: 1})]), folder=tmp_path, lean=True
@@ -140,7 +146,7 @@ def test_one_file_of_a_command_says_what_it_has(tmp_path: Path) -> None:
 
 
 def test_the_lake_has_the_counters_with_the_trace(tmp_path: Path) -> None:
-    """Also where the counters came in and the trace did not: the next run completes both, once."""
+    """If a run stored the counters but not the trace, the next run completes both without duplicates."""
     path = write(tmp_path / "a.json", [KERNEL, counted(GEMM, **{READ: 7})])
     other = write(tmp_path / "b.json", [KERNEL, OP])
     lake = Lake(tmp_path / "lake")

@@ -1,4 +1,4 @@
-"""Counter collections of rocprofv3: the lake has what the files have, and says what it could not read and where."""
+"""Counter collections of rocprofv3: the lake contains the files' rows, and findings name unreadable lines."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_bad_lines_and_values_are_told_with_their_place(tmp_path: Path) -> None:
     path = write(
         tmp_path / "in_counter_collection.csv",
         line(1, "A", 1),
-        line(2**63, "A", 1),  # no dispatch
+        line(2**63, "A", 1),  # not a dispatch id
         line(2, "A", 2**64),
         line(3, "A", "many"),
         line(4, "A", "1e400"),

@@ -1,4 +1,4 @@
-"""Execution traces of a few nodes, in both of PyTorch's schemas; the tensors are named by one number each."""
+"""Small execution traces in both of PyTorch's schemas; each tensor is named by a number."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from typing import Any
 
 @dataclass
 class Op:
-    """A node: tensors of `reads` and `makes` are ids; a pair (tensor, storage) is a view of other memory."""
+    """A node of an execution trace.
+
+    The tensors in `reads` and `makes` are ids; a pair (tensor, storage) is a view of other memory.
+    """
 
     name: str
     reads: list[Any] = field(default_factory=list)
@@ -22,13 +25,13 @@ class Op:
 
 
 def tensor(what: Any) -> list[Any]:
-    """The observer's tuple: tensor, storage, offset, elements, bytes of one, device."""
+    """Return the observer's tuple: tensor, storage, offset, elements, bytes per element, device."""
     number, storage = what if isinstance(what, tuple) else (what, 1000 + what)
     return [number, storage, 0, 4, 4, "cpu"]
 
 
 def write(path: Path, ops: list[Op], schema: str = "1.0.1") -> Path:
-    """Write the nodes, numbered by start and written by end, as the observer does."""
+    """Write the nodes as the observer does: numbered by start, and ordered by end."""
     nodes: list[dict[str, Any]] = []
     ids: dict[int, int] = {}
     count = iter(range(1, 1 << 30))

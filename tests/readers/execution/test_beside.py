@@ -1,4 +1,4 @@
-"""Which execution trace belongs to a profiler trace, and the command that asks for a path by data."""
+"""The execution trace that belongs to a profiler trace, and the command that computes a path by data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMES = "abcdefgh"
 
 
 def trace(path: Path, names: str = NAMES) -> Path:
-    """Operators one after the other, 10 us each."""
+    """Write operators in sequence, 10 us each."""
     numbers: list[dict[str, Any]] = [{"Record function id": i + 1} for i in range(len(names))]
     events = [
         x("cpu_op", name, 10 * i, 10, **number) for i, (name, number) in enumerate(zip(names, numbers, strict=True))
@@ -30,7 +30,7 @@ def trace(path: Path, names: str = NAMES) -> Path:
 
 
 def nodes(path: Path, names: str = NAMES) -> Path:
-    """Each operator needs what the one two before it made, so the chain is half as long."""
+    """Write nodes that each need the output of the operator two positions before, so the chain is half as long."""
     return write(path, [Op(name, [i - 1] if i > 1 else [], [i + 1], rf_id=i + 1) for i, name in enumerate(names)])
 
 

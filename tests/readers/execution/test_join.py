@@ -1,4 +1,7 @@
-"""Operators of a profiler trace and nodes of an execution trace: by number where numbers mean the same, else by order."""
+"""Operators of a profiler trace joined with nodes of an execution trace.
+
+They are joined by number if the numbers mean the same, otherwise by order.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,10 @@ def test_align_steps_over_what_only_one_side_has() -> None:
 
 @pytest.mark.parametrize("rank", [0, 5])
 def test_every_operator_of_dlrm_is_joined(shared: Path, rank: int) -> None:
-    """The numbers agree by accident only: this PyTorch counts External ids a thread, rf_ids over all threads."""
+    """Numbers agree only by accident.
+
+    This PyTorch counts External ids per thread, and rf_ids over all threads.
+    """
     folder, con = shared / "traces" / "ranks" / "dlrm_8", memory()
     trace_id = load_trace(con, folder / f"worker{rank}.json.gz").trace_id
     summary = load_execution(con, folder / f"execution_trace_{rank}.json.gz", trace_id)

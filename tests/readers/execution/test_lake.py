@@ -1,4 +1,7 @@
-"""Execution traces in an ingested folder: rows of their own, no rejects, each with the profiler trace that reads it."""
+"""Execution traces in an ingested folder.
+
+They have their own rows and no rejects, and each is matched with a profiler trace.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ from tests.readers.execution.make import Op, write
 
 
 def trace(path: Path, start: int = 0) -> Path:
-    """A profiler trace of one operator; each start is another content."""
+    """Write a profiler trace of one operator; each start makes a different content."""
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [x("cpu_op", "a", start, 10)]}))
     return path
 
@@ -66,7 +69,7 @@ def test_they_are_rows_of_their_own_and_no_rejects(tmp_path: Path) -> None:
         (str(packed), 7, 2, None, None, None, None),
         (str(folder / "rank0_et.json"), 0, 2, "j", trace_id, "rank0.json", "rank"),
     ]
-    # Nothing that counts rejected files counts them.
+    # No count of rejected files includes them.
     assert rows(lake, "SELECT * FROM rejects") == []
     assert status(lake, folder).wrong == [] and status(lake, folder).backlog == 0
     with analyst(lake) as con:
@@ -112,14 +115,14 @@ def test_a_broken_one_is_rejected_by_name_and_the_others_go_in(
     [
         ('{"schema": "1.0.1", "pid": 1, "nodes": [{"id": 1', True),
         ('\n{ "nodes": [{"id": 1, "name": "a", "ctrl_deps": 2}], "schema": "1.1.1"}', True),
-        ('{"schema": "1.0.1", "pid"', True),  # cut off: a broken one
+        ('{"schema": "1.0.1", "pid"', True),  # truncated: a broken execution trace
         ('{"schemaVersion": 1, "schema": "x", "nodes": [{"rf_id": 1}], "traceEvents": []}', False),
         ('{"nodes": ["host1", "host2"], "traceEvents": []}', False),
         ('{"schema": "v2", "nodes": ["host1"], "traceEvents": []}', False),
         ('{"metadata": {"schema": "1", "nodes": [{"rf_id": 1}]}, "traceEvents": []}', False),
         ('[{"ph": "X", "args": {"schema": "1.0.1", "nodes": [{"rf_id": 1}]}}]', False),
         ('{"schema": {"type": "object"}, "title": "a JSON schema"}', False),
-        ('{"nodes": [{"id": 1}], "edges": []}', False),  # some graph
+        ('{"nodes": [{"id": 1}], "edges": []}', False),  # a graph of another kind
         ('{"schema"', False),
         ("", False),
         ("no JSON", False),
@@ -140,7 +143,7 @@ def test_a_profiler_trace_that_mentions_nodes_stays_one(tmp_path: Path) -> None:
 
 @pytest.mark.slow  # 4 s
 def test_of_all_shared_files_those_that_are_one(shared: Path) -> None:
-    """Compared with the whole file, parsed by the standard library."""
+    """The expected result comes from the whole file, parsed by the standard library."""
     n = Counter()
     for path in sorted(shared.joinpath("traces").glob("**/*.json*")):
         if path.stat().st_size > 300_000:
@@ -157,9 +160,12 @@ NAMES = ("rank0", "rank1", "worker_1", "x_7", "x_12", "plain", "2")
 OTHERS = ("rank0_et", "et_1", "execution_trace_7", "et", "et_plain", "12", "rank1_et_99")
 
 
-@pytest.mark.slow  # what the command finds is in test_join.py and test_beside.py
+@pytest.mark.slow  # test_join.py and test_beside.py check the command
 def test_the_view_finds_what_the_command_finds(tmp_path: Path) -> None:
-    """In folders of random files, for every profiler trace: sql/ingest/execution/execution_trace_matches.sql and beside.py."""
+    """The view and the command agree for every profiler trace in folders of random files.
+
+    The view is sql/ingest/execution/execution_trace_matches.sql, and the command's search is neighbor_files.py.
+    """
     chance, number = random.Random(1), iter(range(10**6))
     for at in range(40):
         folder = tmp_path / "in" / f"f{at}"
@@ -192,7 +198,7 @@ def test_the_view_finds_what_the_command_finds(tmp_path: Path) -> None:
     assert counts == (True,) * 5
 
 
-@pytest.mark.slow  # test_join.py joins them
+@pytest.mark.slow  # test_join.py checks the join
 def test_the_eight_of_dlrm(tmp_path: Path, shared: Path) -> None:
     folder, lake = tmp_path / "dlrm", Lake(tmp_path / "lake")
     shutil.copytree(shared / "traces" / "ranks" / "dlrm_8", folder)

@@ -1,4 +1,4 @@
-"""Reading execution traces: both schemas, what is broken, and what depends on what."""
+"""Execution traces: both schemas, broken files, and the dependencies between nodes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_views_pass_on_and_writes_in_place_wait_for_readers(tmp_path: Path) -> N
         ("new", "view", "read"),
         ("new", "look", "read"),
         ("view", "add_", "read"),  # the tensor
-        ("new", "add_", "read"),  # its memory
+        ("new", "add_", "read"),  # the tensor's memory
         ("look", "add_", "overwrite"),
         ("new", "after", "read"),
         ("add_", "after", "read"),
@@ -62,7 +62,7 @@ def test_operators_around_a_node_are_no_producers(tmp_path: Path) -> None:
     ops = [Op("outer", [1], [2], [Op("one", [1], [2]), Op("two", [2], [2])]), Op("next", [2])]
     assert edges_of(write(tmp_path / "et.json", ops)) == {
         ("one", "two", "read"),
-        ("outer", "next", "read"),  # it gave the tensor back last
+        ("outer", "next", "read"),  # it returned the tensor last
     }
 
 
@@ -94,7 +94,7 @@ def test_bare_infinities_and_packed_files_are_read(tmp_path: Path) -> None:
 
 
 def test_a_large_file_comes_in_pieces(tmp_path: Path) -> None:
-    """Nodes lie across the borders of chunks (1 MiB), multi-byte characters too."""
+    """Nodes and multi-byte characters cross the borders of chunks (1 MiB)."""
     write(tmp_path / "et.json", [Op("ü" * 99, [n], [n + 1]) for n in range(1, 4000)])
     raw = json.loads((tmp_path / "et.json").read_text())
     (tmp_path / "et.json").write_text(json.dumps(raw, ensure_ascii=False, indent=4), encoding="utf-8")
@@ -139,7 +139,7 @@ def test_what_is_no_execution_trace_is_refused_in_words(tmp_path: Path, text: st
 
 
 def test_true_is_no_number(tmp_path: Path) -> None:
-    """One such value would make pyarrow refuse the whole trace."""
+    """A single such value would make pyarrow reject the whole trace."""
     raw = json.loads(write(tmp_path / "et.json", [Op("a", [1], [2])]).read_text())
     raw["nodes"][-1] |= {key: True for key in ("parent", "rf_id", "tid", "seq_id")}
     raw["nodes"][-1]["inputs"][0][2] = True
@@ -150,7 +150,7 @@ def test_true_is_no_number(tmp_path: Path) -> None:
 
 
 def test_lists_in_lists_that_are_too_deep_are_refused_in_words(tmp_path: Path) -> None:
-    """Newer Pythons read deeper lists than they can walk; older ones refuse the text."""
+    """Newer Pythons parse deeper lists than they can traverse; older ones reject the text."""
     deep: list[Any] = []
     for _ in range(5_000):
         deep = [deep]
@@ -161,7 +161,7 @@ def test_lists_in_lists_that_are_too_deep_are_refused_in_words(tmp_path: Path) -
 
 
 def test_nodes_that_are_each_others_parents(tmp_path: Path) -> None:
-    """What encloses a node began before it; a parent that did not would be followed for ever."""
+    """A parent must begin before its node; other parents are ignored, because following them would never end."""
     nodes = [{"id": number, "rf_id": number, "parent": parent, "tid": 1} for number, parent in ((5, 6), (6, 5), (7, 1))]
     (tmp_path / "x.json").write_text(json.dumps({"schema": "1.0.1", "nodes": nodes}))
     assert edges_of(tmp_path / "x.json") == set()

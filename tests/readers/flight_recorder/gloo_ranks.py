@@ -1,7 +1,8 @@
-"""`python gloo_ranks.py FOLDER`: jobs of three gloo ranks on the CPU that hang, or do not; each leaves its ranks' dumps.
+"""`python gloo_ranks.py FOLDER`: run jobs of three gloo ranks on the CPU, and write the dumps of their ranks.
 
-PyTorch is imported once, and every rank is a fork: a job then costs next to nothing. Ranks find each other by a file, talk
-over loopback, and are gone when this program is: each has an alarm, and what is left at the end is killed.
+Some jobs hang. PyTorch is imported once, and every rank is a fork, so a job costs little. The ranks find each other by
+a file and communicate over loopback. All ranks end with this program: each has an alarm, and the program kills ranks
+that are still alive at the end.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ SECONDS = 40
 
 
 calls: list[None] = []
-"""One for each call that a job which hangs has made, or is about to make."""
+"""One entry for each call that a hanging job has made or is about to make."""
 
 
 def train(steps: int, size: int = 4, group=None) -> None:
-    """What a user's loop does."""
+    """Call a collective per step, as a user's training loop does."""
     for _ in range(steps):
         calls.append(None)
         dist.all_reduce(torch.ones(size), group=group)
@@ -72,7 +73,7 @@ def slow(rank: int) -> None:
 
 
 def several_groups(rank: int) -> None:
-    """Rank 2 does not call the second collective of its pair; rank 0 goes on to the next one of all."""
+    """Let rank 2 omit the second collective of its pair, while rank 0 continues to the next collective of all ranks."""
     first, second = dist.new_group([0, 1], group_desc="first"), dist.new_group([1, 2], group_desc="second")
     train(1)
     if rank < 2:
@@ -84,7 +85,7 @@ def several_groups(rank: int) -> None:
 
 
 def crossed(rank: int) -> None:
-    """Ranks 0 and 1 are in two groups and call them in another order: each waits for the other."""
+    """Let ranks 0 and 1 call two groups in different orders, so each waits for the other."""
     groups = dist.new_group([0, 1], group_desc="one"), dist.new_group([0, 1], group_desc="other")
     if rank < 2:
         for group in (*groups, *(groups[::-1] if rank == 1 else groups)):
@@ -92,7 +93,7 @@ def crossed(rank: int) -> None:
 
 
 def all_kinds(rank: int) -> None:
-    """One of each: their entries differ by rank where that is legal."""
+    """Call a collective of each kind; entries differ by rank where that is legal."""
     pair = dist.new_group([0, 1], group_desc="pair")
     x, parts = torch.ones(4), [torch.zeros(4) for _ in range(WORLD)]
     if rank < 2:
@@ -116,7 +117,7 @@ def all_kinds(rank: int) -> None:
 
 
 JOBS = (skipped, wrong_size, wrong_order, dead, slow, several_groups, crossed, all_kinds)
-# Calls that each rank makes until it hangs, or is through.
+# Calls that each rank makes until it hangs or has finished.
 HANGS = {
     skipped: (5, 4, 5),
     wrong_size: (4, 4, 4),
@@ -127,14 +128,14 @@ HANGS = {
 
 
 def tell(path: Path, number: int) -> None:
-    """Whole or not at all."""
+    """Write the number atomically."""
     new = path.with_suffix(".new")
     new.write_text(str(number))
     new.rename(path)
 
 
 def run(job, rank: int, folder: Path) -> None:
-    """Run a rank, and dump when all are through or where they hang."""
+    """Run a rank, and dump when all ranks have finished or hang."""
     signal.alarm(SECONDS)
     store = dist.FileStore(str(folder / "store"), WORLD)
     dist.init_process_group("gloo", rank=rank, world_size=WORLD, store=store, timeout=timedelta(seconds=SECONDS))
@@ -142,13 +143,14 @@ def run(job, rank: int, folder: Path) -> None:
     def work() -> None:
         try:
             job(rank)
-        except RuntimeError as error:  # the peer died
+        except RuntimeError as error:  # the other rank died
             folder.joinpath(f"error_{rank}").write_text(str(error))
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    # A rank that hangs cannot say so: its calls are counted, and have a moment to go on. (Dumps are taken when nothing is
-    # called any more: PyTorch records a call under a lock and asks for the GIL, which a dump holds when it asks for the lock.)
+    # A rank that hangs cannot report it, so its calls are counted, and it gets a moment to continue. Dumps are taken
+    # only when no rank calls anything. PyTorch records a call under a lock and then needs the GIL, while a dump holds
+    # the GIL and needs the lock.
     while thread.is_alive():
         tell(folder / f".calls_{rank}", len(calls))
         counts = [folder / f".calls_{other}" for other in range(WORLD)]
@@ -165,7 +167,7 @@ def run(job, rank: int, folder: Path) -> None:
     folder.joinpath("json").mkdir(exist_ok=True)
     folder.joinpath("json", f"nccl_trace_rank_{rank}.json").write_bytes(c10d._dump_fr_trace_json())
     alive = WORLD - (job is dead)
-    while len(list(folder.glob("nccl_trace_rank_*"))) < alive:  # who goes ends the others' waiting
+    while len(list(folder.glob("nccl_trace_rank_*"))) < alive:  # a rank that exits ends the waiting of the others
         time.sleep(0.02)
 
 
@@ -173,7 +175,7 @@ def main(root: Path) -> None:
     torch.set_num_threads(1)
     symbolize_tracebacks(
         [gather_traceback(python=True, script=True, cpp=False)]
-    )  # seconds, once instead of in each rank
+    )  # takes seconds, so it is done once and not in each rank
     ranks = []
     for job in JOBS:
         folder = root / job.__name__
@@ -191,7 +193,7 @@ def main(root: Path) -> None:
                     os._exit(status)
             ranks.append(pid)
     statuses = [os.waitpid(pid, 0)[1] for pid in ranks]
-    assert sum(map(bool, statuses)) == 1, statuses  # the dead one
+    assert sum(map(bool, statuses)) == 1, statuses  # the rank of `dead`
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Made dumps: the dicts that PyTorch writes, for what no CPU job leaves behind."""
+"""Hand-made dumps: dicts as PyTorch writes them, for cases that a CPU job cannot produce."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NCCL = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}
 
 
 def call(seq: int, op: str = "all_reduce", group: str = "0", **more: Any) -> dict[str, Any]:
-    """A finished NCCL collective of one group; times follow its number."""
+    """Return a finished NCCL collective of a group; its time follows from its number."""
     return {
         "process_group": [group, "default_pg" if group == "0" else f"desc{group}"],
         "pg_id": int(group),
@@ -33,17 +33,17 @@ def call(seq: int, op: str = "all_reduce", group: str = "0", **more: Any) -> dic
 
 
 def waits(seq: int, op: str = "all_reduce", group: str = "0", **more: Any) -> dict[str, Any]:
-    """One that was started and is not over."""
+    """Return a collective that has started but not finished."""
     return call(seq, op, group, **{"state": "started", "retired": False, **more})
 
 
 def transfer(seq: int, op: str, **more: Any) -> dict[str, Any]:
-    """A finished send or receive: `op` is "send 0->1" or "recv 1<-0"."""
+    """Return a finished send or receive; `op` is "send 0->1" or "recv 1<-0"."""
     return call(0, op, is_p2p=True, p2p_seq_id=seq, time_created_ns=1_000 + seq, **more)
 
 
 def made(folder: Path, rank: int, *calls: dict[str, Any], groups: Any = None, begins: int = 0, **top: Any) -> Dump:
-    """A rank's dump of calls in the order of the ring, numbered from `begins` where they have no record_id."""
+    """Write and read a rank's dump of calls in ring order; calls without a record_id are numbered from `begins`."""
     entries = [{"record_id": begins + at, **fields} for at, fields in enumerate(calls)]
     folder.mkdir(exist_ok=True, parents=True)
     path = folder / f"dump_{rank}"

@@ -1,4 +1,4 @@
-"""What the command prints about a made case."""
+"""The command's output for a hand-made case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts on dumps that PyTorch wrote itself: jobs of three gloo ranks on this machine's CPU."""
+"""Verdicts on dumps that PyTorch itself wrote: jobs of three gloo ranks on this machine's CPU."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ from pipelines.readers.flight_recorder.verdicts import Verdict, judge
 from pipelines.readers.ingest import ingest
 
 pytestmark = [
-    pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed"),  # to import it takes a second
-    pytest.mark.slow(
-        together="dumps of gloo"
-    ),  # test_verdicts.py has the same verdicts, on dumps that are written there
+    pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed"),  # importing it takes a second
+    pytest.mark.slow(together="dumps of gloo"),  # test_verdicts.py checks the same verdicts on hand-made dumps
 ]
 JOBS = Path(__file__).with_name("gloo_ranks.py")
 
 
 @pytest.fixture(scope="module")
 def dumps(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder a job, with its ranks' pickles, and the same in JSON in its folder json."""
+    """Run the jobs, and return the folder with a folder per job.
+
+    A job's folder contains its ranks' pickles, and its subfolder json the same dumps in JSON.
+    """
     folder = tmp_path_factory.mktemp("gloo")
     program = subprocess.Popen(
         [sys.executable, str(JOBS), str(folder)], start_new_session=True, stderr=subprocess.PIPE, text=True
@@ -40,7 +41,7 @@ def dumps(tmp_path_factory: pytest.TempPathFactory) -> Path:
         _, said = program.communicate(timeout=120)
     finally:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(program.pid, signal.SIGKILL)  # its ranks, too, whatever became of it
+            os.killpg(program.pid, signal.SIGKILL)  # also kill its ranks, even if the program failed
     assert program.returncode == 0, said
     return folder
 
@@ -50,7 +51,7 @@ def verdict_of(folder: Path) -> Verdict:
 
 
 def line_of(text: str) -> str:
-    """`gloo_ranks.py:31` for a line of that file."""
+    """Return `gloo_ranks.py:31 `, the place of a line of that file."""
     lines = JOBS.read_text().splitlines()
     (number,) = [at for at, line in enumerate(lines, 1) if line.strip() == text]
     return f"{JOBS.name}:{number} "
@@ -89,13 +90,13 @@ def test_the_frames_are_the_user_s(dumps: Path) -> None:
 
 def test_a_rank_that_is_only_late_looks_like_a_hang_and_this_is_said(dumps: Path) -> None:
     root = verdict_of(dumps / "skipped").root
-    assert root and root.finding and root.finding.may_be_slow  # dumped long before the timeout of 40 s
+    assert root and root.finding and root.finding.may_be_slow  # the dump was taken long before the timeout of 40 s
     assert root.finding.timeout_ms == 40_000 and 0 < (root.finding.waited_ns or 0) < 40e9
     assert "whose timeout is 40 s: a rank that is merely late looks the same" in conclusion(
         verdict_of(dumps / "skipped")
     )
     order = verdict_of(dumps / "wrong_order").root
-    assert order and order.finding and not order.finding.may_be_slow  # waiting does not mend it
+    assert order and order.finding and not order.finding.may_be_slow  # more time does not resolve a wrong order
 
 
 @pytest.mark.parametrize("form", ["", "json"])
@@ -117,7 +118,10 @@ def test_a_dead_rank_leaves_no_dump_and_nobody_says_healthy(dumps: Path) -> None
 
 
 def test_groups_without_ranks_in_the_dumps_are_those_that_call(dumps: Path) -> None:
-    """With several groups gloo tells the ranks of none. All wait, but for one: the others only for each other."""
+    """With several groups, gloo's dumps do not list the ranks of any group, so the callers count as members.
+
+    Several groups wait, but the root is rank 2's missing call.
+    """
     verdict = verdict_of(dumps / "several_groups")
     assert {group.group.desc: group.group.ranks for group in verdict.groups} == {
         "default_pg": (0, 1, 2),

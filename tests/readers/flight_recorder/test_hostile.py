@@ -1,4 +1,7 @@
-"""Dumps that are wrong in any field, or made to harm: one row that names the file, and all others go in."""
+"""Dumps with a wrong field or with malicious content.
+
+Each becomes one row that names the file, and all other files are ingested.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,7 @@ KEPT: dict[str, Any] = {
 
 @pytest.mark.slow
 def test_a_field_of_any_type_rejects_its_dump_alone(tmp_path: Path) -> None:
-    """Each in a folder of its own beside a good dump; the traces, the other dumps and publishing go on."""
+    """Each wrong dump is in its own folder with a good dump. The traces, the other dumps and publishing continue."""
     wrong = {
         name: {"entries": [{"record_id": 1, **entry} if isinstance(entry, dict) else entry]}
         for name, entry in (FIELDS | KEPT).items()

@@ -1,4 +1,7 @@
-"""Sets of dumps in the lake: once by content, whole, with the expected verdicts; what is no dump is left to others."""
+"""Sets of dumps in the lake: stored whole and once per content, with the expected verdicts.
+
+Other files are left to other inputs.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +70,7 @@ def test_a_set_comes_in_once_and_a_late_rank_makes_a_new_one(shared: Path, tmp_p
     folder.mkdir()
     files = [as_pickle(file, folder) for file in sorted(source.iterdir())]  # named without a suffix, as PyTorch does
     last = files.pop().rename(tmp_path / "late")
-    assert [row.status for row in ingest([files[0]], lake).rows] == ["ok"]  # one brings the others of its folder
+    assert [row.status for row in ingest([files[0]], lake).rows] == ["ok"]  # brings in all dumps of its folder
     assert asked(lake, "SELECT rank FROM flight_recorder_dumps ORDER BY rank") == [(0,), (1,), (2,)]
     shutil.copytree(folder, tmp_path / "copy")
     before = sorted(lake.root.rglob("*.parquet"))

@@ -1,4 +1,4 @@
-"""Calls in rings and the same calls in traces, on synthetic traces and dumps whose pairs are known."""
+"""Matches between calls in rings and in traces, on synthetic data whose pairs are known."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.effort import first_of
 from tests.harness import x
 
 BASE_NS = 1_700_000_000_000_000_000
-# What PyTorch calls an operation in the ring and in the trace.
+# PyTorch's name of an operation in the ring and in the trace.
 NAMES = (
     ("nccl:all_reduce", "allreduce"),
     ("nccl:_all_gather_base", "_allgather_base"),
@@ -26,13 +26,13 @@ NAMES = (
 
 
 def comm(ts: float, name: str, size: int, group: str = "0", seq: int | None = None, dtype: str = "Float") -> dict:
-    """A record_param_comms event of 30 µs."""
+    """Return a record_param_comms event of 30 µs."""
     args: dict[str, Any] = {"Collective name": name, "Process Group Name": group, "In msg nelems": size, "dtype": dtype}
     return x("cpu_op", "record_param_comms", ts, 30, **args, **({} if seq is None else {"Seq": seq}))
 
 
 def entry(number: int, created_ns: int, name: str, size: int, group: str = "0", **more: Any) -> dict:
-    """An entry of a ring."""
+    """Return an entry of a ring."""
     return {
         "record_id": number,
         "process_group": [group, "pg"],
@@ -50,7 +50,7 @@ def entry(number: int, created_ns: int, name: str, size: int, group: str = "0", 
 
 
 def matches(folder: Path, events: list[dict], entries: list[dict], job: str | None = None) -> list[tuple]:
-    """(record_id, event_id, matched_by, confidence) of rank 0."""
+    """Return (record_id, event_id, matched_by, confidence) of rank 0."""
     source = folder / "in"
     source.mkdir()
     trace = {"baseTimeNanoseconds": BASE_NS, "distributedInfo": {"rank": 0}, "traceEvents": events}
@@ -66,7 +66,7 @@ def matches(folder: Path, events: list[dict], entries: list[dict], job: str | No
 
 
 def calls(n: int, seed: int = 0) -> list[tuple[int, str, str, int]]:
-    """(µs, name in the ring, name in the trace, size) of calls some tens to hundreds of µs apart."""
+    """Return (µs, name in the ring, name in the trace, size) of calls that are some tens to hundreds of µs apart."""
     dice, at, timeline = random.Random(seed), 100, []
     for _ in range(n):
         at += dice.randrange(40, 900)
@@ -87,7 +87,8 @@ def test_numbers_go_first_whatever_the_clocks_say(tmp_path: Path) -> None:
 def test_without_numbers_time_tells(tmp_path: Path, seed: int) -> None:
     made = calls(40, seed)
     events = [comm(at, name, size) for at, _, name, size in made]
-    # Called 5 µs into the event; the ring has forgotten the first ten, the trace ended before the last.
+    # Each call is recorded 5 µs into its event. The ring has lost the first ten calls, and the trace ended before the
+    # last.
     entries = [entry(i, BASE_NS + (at + 5) * 1000, name, size) for i, (at, name, _, size) in enumerate(made) if i >= 10]
     entries.append(entry(40, BASE_NS + (made[-1][0] + 5000) * 1000, "nccl:all_reduce", 8))
     pairs = matches(tmp_path, events, entries, job="both")
@@ -97,7 +98,7 @@ def test_without_numbers_time_tells(tmp_path: Path, seed: int) -> None:
 def test_with_other_clocks_the_order_from_the_end_tells_as_far_as_all_is_equal(tmp_path: Path) -> None:
     made = calls(10)
     events = [comm(at, name, size) for at, _, name, size in made]
-    events.append(comm(9_999, "wait", 0))  # no collective
+    events.append(comm(9_999, "wait", 0))  # not a collective
     entries = [entry(i, 77 + i, name, size) for i, (_, name, _, size) in enumerate(made)]
     entries[3]["input_dtypes"] = ["Half"]
     pairs = matches(tmp_path, events, entries)

@@ -1,5 +1,7 @@
-"""What dumps of real jobs have and a plain example has not: rings that lost calls, coalesced calls, transfers, calls that
-fit no group; and jobs that are simulated, healthy or with one rank that stops.
+"""Properties of dumps of real jobs that a plain example does not have, and simulated jobs.
+
+Examples are rings that lost calls, coalesced calls, transfers, and calls that fit no group. The simulated jobs are
+healthy, or one of their ranks stops.
 """
 
 from __future__ import annotations
@@ -54,12 +56,12 @@ def test_dumps_without_any_call_are_undecided(tmp_path: Path) -> None:
 
 
 def test_a_number_that_no_rank_recorded_is_not_missing(tmp_path: Path) -> None:
-    both = [call(1), call(4)]  # gloo counts what it does not record
+    both = [call(1), call(4)]  # gloo also counts calls that it does not record
     assert judged(tmp_path, both, both).verdict == "no_mismatch"
 
 
 def test_a_ring_that_lost_a_group_s_calls_does_not_say_that_there_were_none(tmp_path: Path) -> None:
-    """Rank 0 called the other group often since; rank 1's ring still holds the rare call."""
+    """Rank 0 has called the other group often since then. Rank 1's ring still contains the rare call."""
     busy = [call(seq, group="1") for seq in range(50, 54)]
     rank0, rank1 = made(tmp_path, 0, *busy, groups=TWO, begins=60), made(tmp_path, 1, call(5), *busy, groups=TWO)
     assert judge([rank0, rank1]).verdict == "no_mismatch"
@@ -71,14 +73,14 @@ def test_a_ring_that_lost_a_group_s_calls_does_not_say_that_there_were_none(tmp_
         and verdict.root.confidence == "low: rings overwritten"
     )
     assert "rank 0 may not have called it" in conclusion(verdict)
-    # The counters outlive the ring: it called number 5, and is through.
+    # The counters outlive the ring: rank 0 called and completed number 5.
     through = {"0": {"last_enqueued_collective": "5", "last_completed_collective": "5"}}
     rank0 = made(tmp_path, 0, *busy, groups=TWO, begins=60, pg_status=through)
     assert root_finding(judge([rank0, stuck])) == ("state_split", 5, (1,), False)
 
 
 def test_one_unfinished_call_that_nothing_compares_forbids_the_word_healthy(tmp_path: Path) -> None:
-    """Rank 1's ring lost call 1, of which rank 0 says that it is not over."""
+    """Rank 1's ring lost call 1, which is unfinished according to rank 0."""
     lost = made(tmp_path, 1, call(2), call(3), begins=1)
     verdict = judge([made(tmp_path, 0, waits(1), call(2), call(3)), lost])
     assert [group.n_unfinished for group in verdict.groups] == [1]
@@ -89,12 +91,12 @@ def test_one_unfinished_call_that_nothing_compares_forbids_the_word_healthy(tmp_
 
 
 def test_dumps_of_unfinished_calls_only(tmp_path: Path) -> None:
-    """TORCH_INCLUDE_ONLY_ACTIVE: what is not there was completed, as far as the counters go."""
+    """With TORCH_INCLUDE_ONLY_ACTIVE, missing calls count as completed, as far as the counters go."""
     status = {"0": {"last_enqueued_collective": 5, "last_completed_collective": 4}}
     slow = made(tmp_path, 0, waits(3), waits(4), waits(5), begins=2, pg_status=status)
     other = made(tmp_path, 1, waits(5), begins=4, pg_status=status)
     verdict = judge([slow, other])
-    # Rank 0's counters say that 3 and 4 are over; its entries were dumped before the watchdog saw it.
+    # By rank 0's counters, 3 and 4 are completed. Its entries were dumped before the watchdog noticed.
     assert root_finding(verdict) == ("all_joined_not_completed", 5, (), False)
     behind = {"0": {"last_enqueued_collective": 5, "last_completed_collective": 2}}
     slow = made(tmp_path, 0, waits(3), waits(4), waits(5), begins=2, pg_status=behind)
@@ -114,7 +116,7 @@ def test_coalesced_calls_have_the_state_of_their_end(tmp_path: Path, state: str)
 
 
 def test_the_end_alone_is_a_call_too(tmp_path: Path) -> None:
-    """Before version 2.7 the parts were not recorded."""
+    """Before version 2.7, the parts of a coalesced call were not recorded."""
     ends = [call(1, "coalesced"), waits(2, "coalesced")]
     assert root_finding(judged(tmp_path, ends, ends, version="2.4")) == ("all_joined_not_completed", 2, (), False)
     assert judged(tmp_path, ends[:1], ends[:1], version="2.4").verdict == "no_mismatch"
@@ -170,7 +172,7 @@ def test_transfers_of_a_batch_have_the_state_of_their_end(tmp_path: Path) -> Non
     verdict = judged(tmp_path, batch(0, **stuck), batch(1, **stuck))
     assert root_finding(verdict) == ("transfer_not_completed", 1, (), False)
     odd = [transfer(1, "send 0->7", state="started", retired=False)]
-    assert judged(tmp_path, odd, []).verdict == "undecided"  # no such peer: not compared, and not healthy
+    assert judged(tmp_path, odd, []).verdict == "undecided"  # rank 7 does not exist: not compared, not healthy
 
 
 def test_only_the_root_of_a_scatter_has_inputs(tmp_path: Path) -> None:
@@ -226,9 +228,10 @@ def test_no_frames() -> None:
 
 
 class Job:
-    """Ranks that call collectives of several groups in one order, and block in each as gloo does, or run on as NCCL does.
+    """A simulated job whose ranks call collectives of several groups in the same order.
 
-    From its call number `stops_at` on, rank `stops` (if any) calls nothing: who needs it waits.
+    The ranks block in each call as gloo does, or run ahead as NCCL does. From its call number `stops_at` on, rank
+    `stops` (if any) calls nothing, so ranks that need it wait.
     """
 
     def __init__(self, seed: int, is_gloo: bool, stops: bool) -> None:
@@ -288,12 +291,12 @@ def test_a_rank_that_stops_is_the_one_that_is_blamed(tmp_path: Path, seed: int, 
     job = Job(seed, is_gloo, stops=True)
     verdict = job.verdict(tmp_path)
     waiting = [entry for calls in job.calls.values() for entry in calls if not entry["retired"]]
-    if not waiting:  # it stopped, and nobody needed it any more
+    if not waiting:  # the rank stopped, but no other rank needed it any more
         assert verdict.verdict == "no_mismatch"
         return
     assert verdict.verdict == "hang" and verdict.root and verdict.root.finding
     if verdict.root.confidence == "low: members inferred":
-        # It never called anything in that group, or its ring lost it.
+        # The rank never called a collective of the group, or its ring lost the call.
         assert job.is_gloo and verdict.root.finding.culprits == ()
     else:
         assert verdict.root.finding.culprits == (job.culprit,)

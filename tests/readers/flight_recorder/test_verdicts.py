@@ -1,4 +1,4 @@
-"""Verdicts on dumps: the eight made cases with their expected verdicts, and each further rule on dumps of two to four ranks."""
+"""Verdicts on dumps: the eight hand-made cases, and each further rule on two to four ranks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CASES = (
 
 
 def as_expected(verdict: GroupVerdict, expected: dict[str, Any]) -> dict[str, Any]:
-    """The group's verdict with the keys that the expected one has."""
+    """Return the group's verdict, restricted to the keys of the expected verdict."""
     group, finding = verdict.group, verdict.finding
     said: dict[str, Any] = {
         "pg": group.name,
@@ -65,7 +65,7 @@ def test_made_cases(shared: Path, tmp_path: Path, case: str, pickled: bool) -> N
 
 
 def as_pickle(file: Path, folder: Path) -> Path:
-    """The dump as PyTorch pickles it: None where JSON has 0."""
+    """Write the dump as PyTorch pickles it, with None where JSON has 0."""
     top = json.loads(file.read_text())
     for entry in top.get("entries", []):
         for key in ("time_discovered_started_ns", "time_discovered_completed_ns"):
@@ -111,7 +111,7 @@ def finding(*dumps: Dump) -> tuple[str, int, tuple[int, ...], bool] | None:
         ([{"state": "started"}, {"state": "scheduled"}, {"state": "started"}], ("not_started", 1, (1,), False)),
         ([{"state": "scheduled"}] * 3, ("all_joined_not_completed", 1, (), False)),
         ([{"profiling_name": f"nccl:{op}"} for op in ("all_reduce", "broadcast", "reduce")], ("op_mismatch", 1, (0, 1, 2), True)),
-        # The root alone has an output: legal.
+        # Only the root has an output, which is legal.
         ([{"profiling_name": "nccl:gather", "output_sizes": s} for s in ([[8], [8], [8]], [], [])], None),
         ([{"profiling_name": "nccl:all_to_all", "input_sizes": [[n]], "output_sizes": [[8]]} for n in (4, 8, 12)], None),
         ([{"profiling_name": "nccl:all_to_all", "input_sizes": [[n]], "output_sizes": [[8]]} for n in (4, 8, 13)], ("size_mismatch", 1, (0, 1, 2), True)),

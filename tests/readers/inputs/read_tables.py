@@ -1,4 +1,4 @@
-"""What an input reads, in a connection without a lake: ingesting and publishing would take ten times as long."""
+"""The tables of an input without a lake, because ingesting and publishing would take ten times as long."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.harness import memory
 
 
 def loaded(kind: SetInput, files: Iterable[Path], views: Iterable[str] = ()) -> duckdb.DuckDBPyConnection:
-    """The tables of the input's scope, filled from all sets among the files, and views over them by name."""
+    """Return the tables of the input's scope, with the rows of all sets among the files, and with these views."""
     con, catalog = memory(), load_catalog()
     reading = Reading(con, catalog, kind.scope, {}, "j")
     for path, of_set in kind.recognise(files).items():

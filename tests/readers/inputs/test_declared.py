@@ -1,4 +1,7 @@
-"""What inputs declare is read and not run; which input takes which file; one that fails stops no other file."""
+"""The declarations of inputs, which are read without running code.
+
+The tests also check which input accepts a file, and that a failing input stops no other file.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +75,7 @@ def test_inputs_are_asked_in_turn_and_only_for_their_suffixes(tmp_path: Path, mo
     sets, left, _ = find.classify_files(files)
     assert [(kind.scope, [*folders]) for kind, folders in sets] == [("run", [tmp_path / "r"])]
     assert left == [trace]
-    # Dumps have names of any kind, execution traces those of traces.
+    # Dumps may have any name, and execution traces may be named like traces.
     assert asked.keys() == {
         "pipelines.readers.schedule_runs",
         "pipelines.readers.flight_recorder.lake",
@@ -80,11 +83,11 @@ def test_inputs_are_asked_in_turn_and_only_for_their_suffixes(tmp_path: Path, mo
         "pipelines.readers.nccl_inspector.lake",
         "pipelines.readers.provenance.lake",
     }
-    (tmp_path / "r" / "schedule_runs.parquet").unlink()  # without its mark a run is none
+    (tmp_path / "r" / "schedule_runs.parquet").unlink()  # without its commit marker, the folder is not a run
     assert find.classify_files([trace, *files[1:3]]) == ([], [trace, *files[1:3]], {})
 
 
-@pytest.mark.slow  # one that fails at a set of files is below
+@pytest.mark.slow  # a test below covers an input that fails at a set of files
 def test_an_input_is_asked_once_and_if_it_fails_rejects_one_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,7 +118,7 @@ def test_an_input_is_asked_once_and_if_it_fails_rejects_one_file(
         assert con.execute("SELECT count(*) FROM rejects").fetchall() == [(2,)]
 
 
-@pytest.mark.slow  # those of traces: tests/readers/test_ingest.py
+@pytest.mark.slow  # tests/readers/test_ingest.py checks the bytes of traces
 def test_bytes_of_every_kind_are_progress(tmp_path: Path) -> None:
     run = write_run(tmp_path / "in" / "r", "r", "sw", 40)
     trace = write_trace(tmp_path / "in" / "t.json", 1)

@@ -1,4 +1,4 @@
-"""Events by SQL of an input's own: types, times that do not fit, begin and end events, and what is refused."""
+"""Events from an input's own SQL: types, times out of range, begin and end events, and rejected files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def stage(con: duckdb.DuckDBPyConnection, request: ReadRequest) -> Contents:
 
 @pytest.fixture
 def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Read]:
-    """The `read` of an input whose SQL selects these columns of a CSV file."""
+    """Return a function that makes the `read` of an input whose SQL selects these columns of a CSV file."""
 
     def made(columns: tuple[str, ...] = COLUMNS) -> Read:
         path = tmp_path / "_made_events.sql"
@@ -98,9 +98,9 @@ def test_times_that_do_not_fit_are_null_and_counted(tmp_path: Path, reader: Call
     ]
 
 
-@pytest.mark.slow  # tests/readers/rocm/test_json.py joins them with those of Kineto
+@pytest.mark.slow  # tests/readers/rocm/test_json.py joins such events with Kineto's events
 def test_it_has_the_columns_and_types_of_events(tmp_path: Path, reader: Callable[..., Read]) -> None:
-    """Also without rows: the row groups of several files are joined."""
+    """This also applies without rows, because row groups of several files are joined."""
     from pyarrow import parquet
 
     from pipelines.lake.publish.contents import column_types
@@ -145,7 +145,7 @@ def test_what_is_wrong_with_the_sql_is_no_fault_of_the_file(tmp_path: Path, read
     with pytest.raises(CatalogError, match=r"_made_events\.sql:1: `events` has no column 'odd'"):
         reader((*COLUMNS, "odd"))(ReadRequest(file, tmp_path))
     with pytest.raises(CatalogError, match="DuckDB rejects _made_events"):
-        reader((*COLUMNS, "stream"))(ReadRequest(file, tmp_path))  # the file has no such column
+        reader((*COLUMNS, "stream"))(ReadRequest(file, tmp_path))  # the file does not have this column
 
 
 def test_a_file_that_is_known_broken_or_too_large(tmp_path: Path, reader: Callable[..., Read]) -> None:

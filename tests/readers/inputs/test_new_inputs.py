@@ -1,7 +1,7 @@
-"""A new input is one folder and its SQL: a copy of the project gets two made-up ones, and the commands take them.
+"""A new input is one folder and its SQL: a copy of the project gets two invented inputs, and the commands use them.
 
-`toy`: traces of another profiler, a SQLite database of calls and kernels, which become `events`. `notes`: a table of their
-own. Neither is named anywhere but in its folder and in sql/ingest/.
+`toy` reads traces of another profiler, a SQLite database of calls and kernels, which become `events`. `notes` has its
+own table. Each is named only in its own folder and in sql/ingest/.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ FROM notes
 GROUP BY note_id, batch_id
 """,
 }
-# name, thread, stream, start, end, correlation: an operator that launches two kernels and waits for them.
+# name, thread, stream, start, end, correlation of an operator that launches two kernels and waits for them
 ROWS = (
     ("aten::mm", 7, None, 1_000, 90_000, None),
     ("cudaLaunchKernel", 7, None, 2_000, 6_000, 1),
@@ -136,7 +136,7 @@ def write_toy(path: Path, rank: int) -> None:
 
 
 def write_kineto(path: Path, rank: int) -> None:
-    """The same events as a Kineto trace."""
+    """Write the same events as a Kineto trace."""
     events = []
     for name, tid, stream, start, end, correlation in ROWS:
         cat = "kernel" if stream else "cuda_runtime" if name.startswith("cuda") else "cpu_op"
@@ -186,7 +186,7 @@ def asked(copy: Path, query: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(tracelake(copy, "sql", query, "--format", "csv"))))
 
 
-@pytest.mark.slow  # a copy of the project, as in tests/models/test_new_tables.py
+@pytest.mark.slow  # uses a copy of the project, as tests/models/test_new_tables.py does
 def test_new_inputs_go_through_all_commands(copy: Path) -> None:
     report = {Path(row["path"]).name: row for row in json.loads(tracelake(copy, "ingest", "in", "--json", code=1))}
     said = {name: (row["status"], row["rank"], row["n_events"]) for name, row in report.items()}
@@ -208,7 +208,7 @@ def test_new_inputs_go_through_all_commands(copy: Path) -> None:
         "rejects": "SELECT count(*) FROM rejects",
         "findings": "SELECT string_agg(format || ' ' || check_name || ' ' || n) FROM traces JOIN findings USING (trace_id)",
     }
-    # The same events by another way: every table of traces has the same rows, but for what names the file.
+    # Both files have the same events, so every table of traces has the same rows, except columns that name the file.
     for table in SAME:
         left_out = "trace_id, batch_id" + (", args, extra" if table == "events" else "")
         rows = f"SELECT count(*) AS n FROM (SELECT * EXCLUDE ({left_out}) FROM {table}) AS t GROUP BY t"
@@ -224,7 +224,7 @@ def path_of(text: str) -> dict[str, Any]:
     return {key: value for key, value in json.loads(text).items() if key not in ("trace_id", "trace")}
 
 
-@pytest.mark.slow  # what commands import: tests/faces/cli/test_start.py
+@pytest.mark.slow  # tests/faces/cli/test_start.py checks the imports of commands
 def test_a_path_of_a_file_imports_no_other_input(copy: Path) -> None:
     code = (
         "import sys; from pipelines.faces.cli.app import app; from pipelines.models.sources import read_code\n"
@@ -245,6 +245,6 @@ def test_a_path_of_a_file_imports_no_other_input(copy: Path) -> None:
     }
     assert set(places.split()) >= {*others, "pipelines.toy", "pipelines.notes"}
     assert loaded == "pipelines.readers.kineto.events_file"
-    # The path of the other tool's file, which no lake holds, is the same.
+    # The path of the other tool's file, which is not in a lake, is the same.
     assert path_of(path)["success"]
     assert path_of(tracelake(copy, "critical-path", "in/a.toy", "--json")) == path_of(path)

@@ -1,6 +1,7 @@
-"""One trace in the spellings of other writers: Cuspy, PyTorch's backend of late 2026, Kineto before 2022, and Kineto on XPU.
+"""A trace in the spellings of other writers.
 
-Cuspy's is that of torch/profiler/_cuspy/trace.py and torch/profiler/_chrome_trace_export.py (pytorch 2.14).
+The writers are Cuspy, PyTorch's backend of late 2026, Kineto before 2022, and Kineto on XPU. Cuspy's spelling is that
+of torch/profiler/_cuspy/trace.py and torch/profiler/_chrome_trace_export.py (pytorch 2.14).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 Event = dict[str, Any]
 LANE = 1 << 20
-"""The first of the lanes to which `on_lanes` moves the work of graphs."""
+"""First lane to which `on_lanes` moves the work of graphs."""
 _ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 _OF_2021 = {"kernel": "Kernel", "gpu_memcpy": "Memcpy", "gpu_memset": "Memset", "cuda_runtime": "Runtime"}
 _COPY = re.compile(r"Memcpy (\w+)(?: \(([\w ]+) -> ([\w ]+)\))?")
@@ -24,13 +25,13 @@ _MEMORY = ("unknown", "pageable", "pinned", "device", "array", "managed", "devic
 
 
 def document(path: Path) -> dict[str, Any]:
-    """The trace in a file."""
+    """Return the trace in a file."""
     packed = path.read_bytes()
     return json.loads(gzip.decompress(packed) if path.suffix == ".gz" else packed)
 
 
 def spelled(trace: dict[str, Any], change: Callable[[Event], None], every: int = 1) -> dict[str, Any]:
-    """Returns the trace with each GPU event (of these, each `every`-th) and each call changed."""
+    """Return the trace with every `every`-th of its GPU events and calls changed."""
     changed, n = deepcopy(trace), 0
     for event in changed["traceEvents"]:
         if event.get("ph") == "X" and (event.get("cat") in _ON_GPU or str(event.get("cat")).startswith("cuda_")):
@@ -41,7 +42,7 @@ def spelled(trace: dict[str, Any], change: Callable[[Event], None], every: int =
 
 
 def as_cuspy(event: Event) -> None:
-    """Copies and memsets tell in arguments what they do; nothing has an External id."""
+    """Describe copies and memsets in arguments, and remove External ids."""
     args = event["args"]
     args.pop("External id", None)
     if copy := _COPY.fullmatch(event["name"]):
@@ -59,7 +60,7 @@ def _memory(kind: str) -> str:
 
 
 def on_lanes(event: Event) -> None:
-    """Work of a graph is drawn on a lane: that of its node."""
+    """Move the work of a graph to the lane of its node."""
     args = event["args"]
     if event["cat"] in _ON_GPU and args.get("graph node id"):
         lane = LANE + args["graph node id"] % 3
@@ -68,12 +69,12 @@ def on_lanes(event: Event) -> None:
 
 
 def as_of_2021(event: Event) -> None:
-    """Categories have other names."""
+    """Rename the category."""
     event["cat"] = _OF_2021[event["cat"]]
 
 
 def on_queues(event: Event) -> None:
-    """Work that is not of a graph has a queue in place of its stream."""
+    """Replace the stream with a queue, except for the work of a graph."""
     args = event["args"]
     if event["cat"] in _ON_GPU and not args.get("graph node id"):
         args["sycl queue"] = args.pop("stream")

@@ -1,4 +1,7 @@
-"""What SGLang's ProfileMerger makes of the traces of several ranks (python/sglang/srt/utils/profile_merger.py)."""
+"""The file that SGLang's ProfileMerger writes for the traces of several ranks.
+
+The source is python/sglang/srt/utils/profile_merger.py.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ Trace = dict[str, Any]
 
 
 def merged(traces: Mapping[str, Trace]) -> Trace:
-    """The one file of all: by label (TP00, TP01-PP00), in the order in which they are merged."""
+    """Return the merged trace of all ranks, by label (TP00, TP01-PP00), in merge order."""
     whole: Trace = {"traceEvents": []}
     devices: list[Any] = []
     for label, trace in traces.items():

@@ -1,4 +1,4 @@
-"""One bad file never stops a good one: whatever is wrong with it becomes its own row, and the others go in."""
+"""A bad file never stops a good one: each bad file becomes its own row, and the others are ingested."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ODD_BYTES = os.fsdecode(b"caf\xe9")
 
 
 def taken(folder: Path, lake: Lake) -> tuple[dict[str, str], list[tuple], list[tuple]]:
-    """Status by file name, the rows of `traces` (path, rank) and of `rejects` (path, reason)."""
+    """Return the status by file name, and the rows of `traces` and of `rejects`."""
     report = ingest([folder], lake)
     with lake.connect(["traces", "rejects"]) as con:
         traces = con.execute("SELECT path, rank, world_size, trace_start_ns FROM traces ORDER BY path").fetchall()
@@ -53,7 +53,10 @@ NUMBERS = {
 
 @pytest.mark.slow  # 6 s
 def test_a_number_that_does_not_fit_is_left_out_and_counted(tmp_path: Path) -> None:
-    """Before the events and behind them; the good neighbours of the batch go in, and the metadata stays JSON."""
+    """The number is before or after the events.
+
+    The good files of the batch are ingested, and the metadata remains valid JSON.
+    """
     write_trace(tmp_path / "in" / "good.json", 1)
     files = {}
     for at, (what, metadata) in enumerate(NUMBERS.items()):
@@ -105,7 +108,7 @@ def test_a_paths_text_is_utf8_and_gives_the_path_back(raw: bytes) -> None:
         assert text == str(path)
 
 
-@pytest.mark.slow  # what cannot be looked at is below
+@pytest.mark.slow  # a test below covers files that cannot be checked
 def test_a_path_that_is_too_long_is_a_row(tmp_path: Path) -> None:
     write_trace(tmp_path / "in" / "good.json", 1)
     here = os.getcwd()
@@ -123,7 +126,7 @@ def test_a_path_that_is_too_long_is_a_row(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_looked_at_is_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder without x: it can be listed, and nothing in it looked at. Another that cannot be listed."""
+    """A folder without x permission can be listed, but its files cannot be checked. Another folder cannot be listed."""
     write_trace(tmp_path / "in" / "good.json", 1)
     for name in ("x/a.json", "r/b.json"):
         write_trace(tmp_path / "in" / name, 2)
@@ -190,7 +193,7 @@ def test_whatever_is_raised_rejects_one_file(
         assert con.execute("SELECT count(DISTINCT trace_id) FROM events").fetchall() == [(2,)]
 
 
-@pytest.mark.slow  # another wrong pattern: tests/readers/test_ingest.py
+@pytest.mark.slow  # tests/readers/test_ingest.py tests another wrong pattern
 def test_what_no_file_can_be_blamed_for_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_trace(tmp_path / "in" / "rank0.json", 1)
     monkeypatch.setenv("TRACELAKE_RANK_PATTERN", "(")

@@ -1,4 +1,7 @@
-"""The same trace as Kineto writes it and as other writers do has the same tables, path and causes; so has a mixture."""
+"""Traces in the spellings of Kineto and of other writers have the same tables, path and causes.
+
+A mixture of spellings has them, too.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ def of_both(*changes: Callable[[Event], None]) -> Callable[[Event], None]:
 
 
 def tables_of(traces: Iterable[dict[str, Any]], tables: Sequence[str]) -> list[dict[str, list[tuple]]]:
-    """The rows of these tables of each trace, without what names the trace and where its work is drawn."""
+    """Return the rows of these tables for each trace, without the columns for trace, lane and thread."""
     con, trace_ids = connect_all(traces)
     contents = []
     with con:
@@ -45,7 +48,10 @@ def rows(con: Any, table: str) -> list[tuple]:
 
 
 def replays(n: int = 5) -> dict[str, Any]:
-    """A graph on streams 7 and 20, replayed: two kernels beside each other, a copy that waits for both, and a memset."""
+    """Return replays of a graph on streams 7 and 20.
+
+    The graph has two concurrent kernels, a copy that waits for both, and a memset.
+    """
     events: list[Event] = []
     for i in range(n):
         at, correlation = 1000.0 * i, 10 + 2 * i
@@ -79,7 +85,7 @@ def check(trace: dict[str, Any], tables: Sequence[str]) -> None:
             assert other[table] == expected[table], (name, table)
 
 
-@pytest.mark.slow  # of all tables, and of real traces
+@pytest.mark.slow  # compares all tables of real traces
 @pytest.mark.parametrize("name", ["critical_path/cuda_event_sync", "h100_pairs/pageable_copies.A"])
 def test_real_traces(name: str, shared: Path) -> None:
     check(document(shared / "traces" / f"{name}.json.gz"), ALL)
@@ -95,7 +101,7 @@ READ = "event_id, cat, name, pid, start_ns, duration_ns, device, stream, correla
 
 
 def launches(n: int = 10) -> list[Event]:
-    """Behind the replays: kernels and copies on two streams."""
+    """Return kernels and copies on two streams, launched after the replays."""
     events: list[Event] = []
     for i in range(n):
         at, correlation = 10_000.0 + 100 * i, 100 + 2 * i
@@ -106,7 +112,7 @@ def launches(n: int = 10) -> list[Event]:
 
 
 def test_one_row_in_ten_of_another_spelling_is_the_same_event() -> None:
-    """And all of them. Every table is made of these columns."""
+    """The same applies if all rows have the other spelling. Every table is computed from these columns."""
     trace = {"traceEvents": [*replays()["traceEvents"], *launches()]}
     expected = rows_of(trace, "events", READ, "event_id")
     for change in SPELLINGS:
@@ -117,12 +123,12 @@ def test_one_row_in_ten_of_another_spelling_is_the_same_event() -> None:
 
 
 COPIES = (
-    # copy kind, src kind, dst kind; CUPTI's numbers where PyTorch has no name
+    # copy kind, src kind, dst kind, name; CUPTI's numbers where PyTorch has no name
     ("HtoD", "pageable", "device", "Memcpy HtoD (Pageable -> Device)"),
     ("DtoH", "device", "pinned", "Memcpy DtoH (Device -> Pinned)"),
     (9, 1, 2, "Memcpy HtoH (Pageable -> Pinned)"),
     ("PtoP", "device_static", "managed_static", "Memcpy PtoP (Device Static -> Managed Static)"),
-    # Kineto's words, capitals, and directions in full.
+    # Kineto's words, capital letters, and directions written in full.
     ("HtoD", "Pageable", "Device", "Memcpy HtoD (Pageable -> Device)"),
     ("HTOD", "PINNED", "Device Static", "Memcpy HtoD (Pinned -> Device Static)"),
     ("device_to_host", "device", "pageable", "Memcpy DtoH (Device -> Pageable)"),
@@ -139,7 +145,7 @@ def test_names_of_copies_and_memsets() -> None:
         events.append(x("gpu_memcpy", "Memcpy", 10 * i, 5, **{key: kind for key, kind in kinds.items() if kind}))
     fills = {3: "Memset (Device)", "managed": "Memset (Managed)", 99: "Memset"}
     events += [x("gpu_memset", "Memset", 900 + i, 1, **{"memory kind": kind}) for i, kind in enumerate(fills)]
-    # What is spelled as Kineto does stays, and so does what is no copy.
+    # Names in Kineto's spelling are unchanged, and so are events that are not copies.
     events += [x("gpu_memcpy", "Memcpy DtoD (Device -> Device)", 990, 1, **{"copy kind": "HtoD"})]
     events += [x("cpu_op", "aten::copy_", 995, 1, **{"copy kind": "HtoD", "memory kind": 3})]
     names = [name for (name,) in rows_of(events, "events", "name", "start_ns")]
@@ -148,7 +154,7 @@ def test_names_of_copies_and_memsets() -> None:
 
 
 def test_streams_and_lanes() -> None:
-    """The stream orders work; the lane is kept."""
+    """The stream determines the order of work, and the lane is stored."""
     node = {"graph node id": 5}
     events = [
         x("kernel", "moved", 10, 5, LANE, 0, stream=LANE, original_stream=20, device=0, **node),
@@ -174,7 +180,10 @@ def test_streams_and_lanes() -> None:
 
 
 def test_queues_of_other_writers_are_streams() -> None:
-    """Kineto on XPU, and Triton's Proton, with a pid and without; a copy on AMD without a queue stays without."""
+    """The writers are Kineto on XPU and Triton's Proton, with a pid and without.
+
+    A copy on AMD without a queue has no stream.
+    """
     queue = {"sycl queue": 64, "l0 queue": "0x000055d0a0b0c0d0", "device": 0, "correlation": 1}
     no_pid = x("kernel", "Proton, old", 30, 5, 7, call_stack=["ROOT"])
     del no_pid["pid"]
@@ -215,7 +224,7 @@ def test_metrics_of_a_kernel_on_xpu_are_no_kernel() -> None:
 
 
 def beside_each_other(**queues: int) -> list[Event]:
-    """A collective beside computation, on two queues that arguments of this name state."""
+    """Return a collective concurrent with computation, on two queues that arguments of this name specify."""
     (queue,) = queues
     words = {"device": 0, "l0 queue": "0x000055d0a0b0c0d0"}
     return [
@@ -242,7 +251,10 @@ SYNCHRONOUS = (
 
 
 def test_a_synchronous_copy_waits_for_the_work_before_it() -> None:
-    """To pinned memory, too. One that returns before its copy has ended did not wait, whatever its name."""
+    """A copy to pinned memory waits, too.
+
+    A call that returns before its copy has ended did not wait, whatever its name.
+    """
     names = [*SYNCHRONOUS, "cudaMemcpyAsync", "cuMemcpyDtoHAsync_v2"]
     traces = [copied(name, returns) for name in names for returns in (1020, 40)]
     waited = [
@@ -259,7 +271,10 @@ def test_a_synchronous_copy_waits_for_the_work_before_it() -> None:
 
 
 def copied(name: str, returns: float) -> list[Event]:
-    """A kernel of a millisecond, a call (the third event) that copies what it made, and an operator after it."""
+    """Return a kernel of a millisecond, a call that copies the kernel's result, and an operator after it.
+
+    The call is the third event.
+    """
     return [
         op("aten::mm", 0, 15),
         call("cudaLaunchKernel", 5, 5, 1),
@@ -271,7 +286,7 @@ def copied(name: str, returns: float) -> list[Event]:
 
 
 def waiting_on_xpu(*waits: Event) -> list[Event]:
-    """A kernel of a millisecond, these waits for it, and an operator after them."""
+    """Return a kernel of a millisecond, these waits for it, and an operator after them."""
     return [
         op("aten::mm", 0, 15),
         call("urEnqueueKernelLaunch", 5, 5, 1, cat="xpu_runtime"),
@@ -282,12 +297,18 @@ def waiting_on_xpu(*waits: Event) -> list[Event]:
 
 
 def wait_on_xpu(name: str, at: float, pid: int = -1) -> Event:
-    """As Kineto writes it (PR 1395): of no process; with the id of the call in which it is, if there is one."""
+    """Return a wait as Kineto writes it (PR 1395).
+
+    It has no process, and the id of the call that contains it, if there is such a call.
+    """
     return {**call(name, at, 1010 - at, 1, cat="xpu_sync"), "pid": pid}
 
 
 def test_waits_of_xpu_are_of_the_thread_that_calls() -> None:
-    """In a call that waits itself, and of a barrier, which has the GPU's times, they are nothing of their own."""
+    """A wait inside a call that itself waits adds nothing.
+
+    Neither does the wait of a barrier, which has the GPU's times.
+    """
     finish = call("urQueueFinish", 18, 993, 9, cat="xpu_runtime")
     inner, barrier = (wait_on_xpu(f"zeCommandList{name}", 20) for name in ("HostSynchronize", "AppendBarrier"))
     traces = [waiting_on_xpu(*waits) for waits in ((inner,), (finish,), (finish, inner), (barrier,))]
@@ -313,7 +334,10 @@ COLUMNS = {
 
 
 def test_a_wait_of_xpu_without_calls_on_its_thread_keeps_its_process() -> None:
-    """And where two processes have a thread of this number. Other rows of process -1 stay, too."""
+    """The wait also keeps its process if two processes have a thread with this number.
+
+    Other rows of process -1 are unchanged, too.
+    """
     other = {**call("urQueueFinish", 2000, 5, 30, cat="xpu_runtime"), "pid": 200}
     alone = {**wait_on_xpu("zeEventHostSynchronize", 20), "tid": 5}
     overhead = x("overhead", "Buffer Flush", 5, 5, 1, -1)

@@ -1,4 +1,4 @@
-"""One document a file, and nothing of it silently left out: joined files, keys twice, keys that are not known."""
+"""A file contains one document, and no part of it is silently ignored: joined files, duplicate keys, unknown keys."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_two_traces_in_one_file_are_refused(
 
 def test_two_packed_traces_in_one_file_are_refused(tmp_path: Path) -> None:
     packed = gzip.compress(document(0)) + gzip.compress(document(1))
-    with pytest.raises(TraceRejected, match=r"two files in one; give them separately$"):  # not: but it is no trace
+    with pytest.raises(TraceRejected, match=r"two files in one; give them separately$"):  # without "is not a trace"
         stage(tmp_path, packed, "both.json.gz")
     whole = document(0)
     _, findings, rows, _ = stage(tmp_path, gzip.compress(whole[:900]) + gzip.compress(whole[900:]), "members.json.gz")
@@ -75,8 +75,8 @@ def test_metadata_that_stands_twice_overrides_nothing(tmp_path: Path) -> None:
     assert findings == {"duplicate_metadata_key": 3}
 
 
-# What viewers read and JSON does not have: before and after, the one finding, what the event's arguments are then, and what
-# it has beside them.
+# Text that viewers accept but JSON does not allow: before and after the change, the only finding, and the event's
+# arguments and extra keys afterwards.
 LOOSE: dict[str, tuple[str, str, str, dict, dict]] = {
     "comment at the beginning": ('{"schema', '/* {[ */ // "\n{"schema', "repaired_comment", {}, {}),
     "key twice in another": ('"args": {}', '"args": {}, "attr": {"a": 1, "a": 2}', "repaired_duplicate_key", {}, {"a": 2}),
@@ -122,9 +122,9 @@ def test_what_viewers_read_beyond_json_is_read_and_found(tmp_path: Path, name: s
     assert [json.loads(value) for value in extra or [] if value] == ([more] if more else [])
 
 
-@pytest.mark.slow  # keys twice: above, and in test_event_ids.py
+@pytest.mark.slow  # tests above and test_event_ids.py cover duplicate keys
 def test_a_key_twice_is_found_behind_a_piece_with_other_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And once more in the same piece."""
+    """The last piece contains a second duplicate key."""
     pieces, looked = [], reader.has_duplicate_key
     monkeypatch.setattr(
         reader, "has_duplicate_key", lambda table, known: pieces.append(looked(table, known)) or pieces[-1]
@@ -133,11 +133,11 @@ def test_a_key_twice_is_found_behind_a_piece_with_other_keys(tmp_path: Path, mon
     with pieces_of(300, 150):
         _, findings, rows, _ = stage(tmp_path, trace(*[GOOD] * 24, twice, *[GOOD] * 24, twice))
     assert (findings, len(rows)) == ({"repaired_duplicate_key": 2}, 50)
-    assert False in pieces and pieces.count(True) > 1  # read in another way, it is looked at again
+    assert False in pieces and pieces.count(True) > 1  # a piece that is read in another way is checked again
 
 
 def test_text_that_only_looks_like_this_is_untouched(tmp_path: Path) -> None:
-    """Slashes, commas before brackets and braces in strings; equal keys in different objects."""
+    """The texts are slashes, commas before brackets, and braces in strings, and equal keys in different objects."""
     texts = ["http://x/*y*/", "a,]", "f<1, >, }", "::{lambda()#1}", '{"a": {"a": 1}}']
     args = {"a": texts, "b": {"a": 1, "b": {"a": 1}}, "c": [{"a": 1}, {"a": 2}]}
     event = GOOD.replace(b'"args": {}', b'"args": ' + json.dumps(args).encode())
@@ -146,7 +146,7 @@ def test_text_that_only_looks_like_this_is_untouched(tmp_path: Path) -> None:
     assert json.loads(con.execute("SELECT args FROM events WHERE event_id = 0").fetchall()[0][0]) == args
 
 
-@pytest.mark.slow  # test_keys.py; of an event that was mended above
+@pytest.mark.slow  # test_keys.py; a test above covers repaired events
 def test_unknown_keys_of_events_are_kept(tmp_path: Path) -> None:
     events = [
         {
@@ -172,7 +172,7 @@ def test_unknown_keys_of_events_are_kept(tmp_path: Path) -> None:
         },
         {"ph": "X", "name": "c", "ts": 3, "dur": 1},
     ]
-    for beside in (GOOD, GOOD.replace(b'"args": {}', b'"args": {"v": NaN}')):  # read by DuckDB, and mended
+    for beside in (GOOD, GOOD.replace(b'"args": {}', b'"args": {"v": NaN}')):  # read by DuckDB, and repaired
         _, findings, _, con = stage(tmp_path, trace(*(json.dumps(event).encode() for event in events), beside))
         extras = [
             text and json.loads(text)
@@ -274,7 +274,7 @@ def test_both_readers_give_the_same(trace_events: list[dict]) -> None:
 @pytest.mark.parametrize("no_space", first_of(["\x00", "\x0b", "\x0c"], 1))
 @pytest.mark.parametrize("where", ["[@{0}, {0}]", "[{0}@, {0}]", "[{0},@ {0}]", "[{0}, {0}@]", "[{0}, {0}]@"])
 def test_what_is_no_space_in_json_is_left_out_and_found(tmp_path: Path, no_space: str, where: str) -> None:
-    """DuckDB takes these for space between entries."""
+    """DuckDB accepts these characters as whitespace between entries."""
     event = '{"ph": "X", "name": "a", "cat": "cpu_op", "pid": 1, "tid": 1, "ts": 1, "dur": 2}'
     path = tmp_path / "a.json"
     path.write_text('{"traceEvents": ' + where.replace("{0}", event).replace("@", no_space) + ', "a": 1}')
@@ -286,7 +286,7 @@ def test_what_is_no_space_in_json_is_left_out_and_found(tmp_path: Path, no_space
 
 @pytest.mark.parametrize("more", ["", '"unknown": 1, '])
 def test_an_object_where_a_name_should_be_is_its_text(tmp_path: Path, more: str) -> None:
-    """Times are quoted on the way where a double cannot hold them; not so in what was read."""
+    """Times are quoted while reading if a double cannot hold them, but the stored text does not contain the quotes."""
     inner = '{"ts":1700000000000000.123456,"dur":2.5}'
     path = tmp_path / "a.json"
     event = '{"ph": "X", "name": NAME, "tid": {"ts":"~1.5"}, "ts": 1700000000000000.123456, "dur": 2}'

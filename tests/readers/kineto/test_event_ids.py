@@ -1,4 +1,4 @@
-"""event_id is the position in traceEvents: in every dialect, in pieces of every size, and in broken files."""
+"""event_id is the position in traceEvents, in every dialect, with pieces of every size, and in broken files."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Rows = list[tuple[int, str | None, str | None]]
 
 
 def read(text: bytes) -> tuple[ReadTrace, list[tuple[int, str | None, str | None]]]:
-    """What a file with this text becomes: the trace, and event_id, name and phase of each row."""
+    """Ingest a file with this text, and return the trace and (event_id, name, phase) of each row."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "t.json"
         path.write_bytes(text)
@@ -55,14 +55,14 @@ def read(text: bytes) -> tuple[ReadTrace, list[tuple[int, str | None, str | None
 
 
 def positions(events: list[Any]) -> Rows:
-    """What Python's json says: position, name and phase; nothing of an entry that is no object."""
+    """Return position, name and phase as Python's json parses them, with None for entries that are not objects."""
     known = ((e.get("name"), e.get("ph")) if isinstance(e, dict) else (None, None) for e in events)
     return [(i, *values) for i, values in enumerate(known)]
 
 
 def events_in(path: Path) -> list[Any]:
     raw = path.read_bytes()
-    gc.disable()  # it would look at every object again and again
+    gc.disable()  # the collector would scan all objects repeatedly
     content = json.loads(isal_zlib.decompress(raw, 31) if path.suffix == ".gz" else raw, strict=False)
     gc.enable()
     return content if isinstance(content, list) else content["traceEvents"]
@@ -70,7 +70,7 @@ def events_in(path: Path) -> list[Any]:
 
 @contextmanager
 def pieces_of(size: int, tail: int) -> Iterator[None]:
-    """The array is cut into pieces of `size` bytes; `tail` bytes at least are left for the last one."""
+    """Cut the array into pieces of `size` bytes, and leave at least `tail` bytes for the last piece."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(segments, "PIECE_BYTES", size)
         patch.setattr(segments, "TAIL_BYTES", tail)
@@ -78,7 +78,7 @@ def pieces_of(size: int, tail: int) -> Iterator[None]:
 
 
 def respelled(events: list[Any], seed: int) -> list[Any]:
-    """The same events, about half of them with the category in its other spelling, some without one."""
+    """Return the same events, about half of them with the category's other spelling, and some without a category."""
     choice = random.Random(seed)
     other = {**SPELLINGS, **{old: new for new, old in SPELLINGS.items()}}
     changed = [dict(e) if isinstance(e, dict) else e for e in events]
@@ -118,9 +118,10 @@ def _listed() -> list[str]:
     listing = SHARED / "traces" / "FILES.tsv"
     lines = [line.split("\t") for line in listing.read_text().splitlines()[1:]] if listing.is_file() else []
     other = ("execution_trace", "meta-", "result-", "ms-", "mw-", "trace-ST")
-    documents = (cells for cells in lines if cells[0].endswith((".json", ".json.gz")))  # what has a traceEvents
+    documents = (cells for cells in lines if cells[0].endswith((".json", ".json.gz")))  # files with a traceEvents array
     names = [cells[0] for cells in documents if cells[5] and not any(o in cells[0] for o in other)]
-    # Of the ranks of a capture the first, of programs that were recorded twice one recording, of two very large ones one.
+    # Keep only the first rank of each capture, one recording of programs that were recorded twice, and one of two very
+    # large files.
     first = {name.rpartition("/")[0]: name for name in reversed(names) if name.startswith("ranks/")}
     names = [name for name in names if first.get(name.rpartition("/")[0], name) == name]
     return [name for name in names if not name.endswith((".B.json.gz", "mi300_sd35_62mb.json.gz"))]
@@ -172,11 +173,11 @@ others = st.sampled_from((None, 5, "text", [1, {"name": "z"}], True, [], {}, 1.5
 
 @st.composite
 def files(draw: st.DrawFn) -> tuple[str, list[Any]]:
-    """The text of a trace and its entries, the first an event for certain."""
+    """Draw the text of a trace and its entries, of which the first is always an event."""
     choice = draw(st.randoms(use_true_random=False))
     entries = [{"ph": "X", "ts": 1}, *draw(st.lists(fields | fields | fields | others, max_size=20))]
     for entry in entries:
-        if isinstance(entry, dict) and choice.random() < 0.3:  # keys in any order
+        if isinstance(entry, dict) and choice.random() < 0.3:  # shuffle the keys
             shuffled = choice.sample(sorted(entry.items(), key=str), len(entry))
             entry.clear()
             entry.update(shuffled)
@@ -196,10 +197,10 @@ def test_any_file_that_json_reads(file: tuple[str, list[Any]], pieces: tuple[int
     with pieces_of(*pieces):
         trace, rows = read(text.encode())
     assert rows == positions(entries)
-    assert trace.status == "ok"  # nothing was wrong with it, wherever it was cut
+    assert trace.status == "ok"  # the text is valid, wherever it is cut into pieces
     odd = sum(not isinstance(entry, dict) and entry is not None for entry in entries)
     assert sum(f.n for f in trace.findings if f.check_name == "not_an_object") == odd
-    # Of a key that stands twice the first one holds: nothing later overrides it.
+    # For a duplicate key, the first value wins, and later values do not override it.
     content = json.loads(text, object_pairs_hook=lambda pairs: dict(reversed(pairs)))
     if isinstance(content, dict):
         assert trace.metadata == {key: value for key, value in content.items() if key != "traceEvents"}
@@ -216,11 +217,11 @@ ARGS = (
 
 
 def added(event: bytes, member: bytes) -> bytes:
-    """The event's text with one more argument."""
+    """Return the event's text with an additional argument."""
     return event.replace(b'"args": {', b'"args": {' + member + b", ", 1)
 
 
-# What becomes of an event's text, whether it can still be read, and what is found for certain; it stays one entry.
+# Changes of an event's text, whether the event is still readable, and a certain finding; the text remains one entry.
 DAMAGES = {
     "nan": (lambda b: added(b, b'"v": NaN'), True, "repaired_nan"),
     "infinity": (lambda b: added(b, b'"v": [-inf, 1]'), True, "repaired_nan"),
@@ -255,10 +256,10 @@ def test_a_broken_event_moves_no_other(data: st.DataObject, pieces: tuple[int, i
         (GOOD % (data.draw(st.sampled_from(("Operator", "cpu_op"))), i, data.draw(st.sampled_from(ARGS)))).encode()
         for i in range(n)
     ]
-    # The last one is whole: cut short, it would be where the file ends.
+    # The last event is complete, because a truncated last event would be the end of the file.
     broken = data.draw(st.dictionaries(st.integers(0, n - 2), st.sampled_from(sorted(DAMAGES)), min_size=1, max_size=3))
     lost = {i for i, damage in broken.items() if not DAMAGES[damage][1]}
-    # What cannot be read up to the next event is one entry: nobody can tell how many it was meant to be.
+    # Unreadable text up to the next event counts as one entry, because the number of intended entries is unknown.
     assume(not any(damage == "garbage" and i - 1 in lost for i, damage in broken.items()))
     for i, damage in broken.items():
         parts[i] = DAMAGES[damage][0](parts[i])
@@ -317,7 +318,7 @@ def test_events_after_a_cut_event_are_not_its_arguments() -> None:
             assert [row[1:] for row in rows[9:]] == [row[1:] for row in positions(events)[9:]]
 
 
-@pytest.mark.slow  # cuts at random, also in such text, are above
+@pytest.mark.slow  # tests above cover random cuts, also in such text
 def test_a_cut_behind_bytes_that_are_no_text() -> None:
     events = [{"ph": "X", "name": "\u00e9" * 90, "ts": 1}, NESTED, {"ph": "X", "name": "next", "ts": 2}]
     with pieces_of(700, 100):
@@ -327,14 +328,17 @@ def test_a_cut_behind_bytes_that_are_no_text() -> None:
 
 
 def test_the_array_ends_at_its_own_bracket() -> None:
-    """Not at one of the metadata's, and not at one that only fits where quotes are taken for text."""
+    """The array does not end at a bracket of the metadata.
+
+    It also does not end at a bracket that matches only if quotes are read as text.
+    """
     entries = [{"ph": "X", "ts": 1}, [1, {"name": "z"}], "text"]
     after = {"gpus": [{"id": 0}, {"id": 1}], "traceName": "x"}
     trace, rows = read(json.dumps({"traceEvents": entries, **after}).encode())
     assert (rows, trace.status, trace.metadata) == (positions(entries), "ok", after)
 
 
-@pytest.mark.slow  # metadata at random are above
+@pytest.mark.slow  # a test above covers random metadata
 def test_metadata_behind_the_array_may_be_longer_than_a_piece() -> None:
     events = [{"ph": "X", "cat": "cpu_op", "name": f"n{i}", "ts": i, "dur": 1} for i in range(12)]
     for n in (1, 3, 12):
@@ -353,7 +357,7 @@ def test_an_event_may_be_larger_than_a_read_buffer() -> None:
 
 @pytest.mark.parametrize("every", first_of([4_000, 1], 1))
 def test_a_repair_costs_no_more_in_a_longer_piece(every: int) -> None:
-    """Where each entry's place is counted from the piece's beginning, this takes half a minute."""
+    """This would take half a minute if each entry's position were counted from the start of the piece."""
     name = b"x" * 3_000
     events = [b'{"ph": "X", "name": "%s", "ts": 1, "args": {"v": 1.5}}' % name] * 4_000
     events[::every] = [event.replace(b"1.5", b"NaN") for event in events[::every]]
@@ -363,9 +367,9 @@ def test_a_repair_costs_no_more_in_a_longer_piece(every: int) -> None:
     assert time.process_time() - began < 5
 
 
-@pytest.mark.slow  # more memory than any other
+@pytest.mark.slow  # takes more memory than the other tests
 def test_begin_events_are_completed_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In order of the file, and with less memory than the file's events take."""
+    """The rows are in file order, and reading takes less memory than the file's events."""
     counts = events_file._counts
 
     def in_little_memory(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> dict[str, Any]:
@@ -373,8 +377,8 @@ def test_begin_events_are_completed_in_bounded_memory(tmp_path: Path, monkeypatc
         con.execute("SET memory_limit = '14MB'")
         return counts(con, catalog)
 
-    monkeypatch.setattr(events_file, "_counts", in_little_memory)  # called before and after
-    monkeypatch.setattr(events_file, "_idle", [])  # no other file gets this connection: DuckDB 2 would let it
+    monkeypatch.setattr(events_file, "_counts", in_little_memory)  # called before and after the completion
+    monkeypatch.setattr(events_file, "_idle", [])  # no other file may reuse this connection, which DuckDB 2 would allow
     marks = [{"ph": "BE"[i % 2], "name": f"n{i}", "pid": 1, "tid": i // 2 % 8, "ts": i} for i in range(60_000)]
     path = tmp_path / "t.json"
     path.write_text(json.dumps([{**mark, "args": {"v": f"{i:0400}"}} for i, mark in enumerate(marks)]))

@@ -1,4 +1,7 @@
-"""Times and numbers out of range, and strange arguments: the file goes in, what does not fit is counted, models work."""
+"""Times and numbers out of range, and strange arguments.
+
+The file is ingested, bad values are counted, and models work.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ FAR, LONG = LATEST_NS // 1000, LONGEST_NS // 1000  # us
 def test_times_are_exact_or_null_and_counted(tmp_path: Path, field: str, text: str, ns: int, finding: str) -> None:
     was = b'"ts": 10' if field == "ts" else b'"dur": 5'
     changed = GOOD.replace(was, f'"{field}": {text}'.encode())
-    # With digits that a double does not hold beside it, times are quoted on the way.
+    # If another event has digits that a double cannot hold, times are quoted while reading.
     for beside in (GOOD, GOOD.replace(b'"ts": 10', b'"ts": 1234567890.1230')):
         _, findings, rows, con = stage(tmp_path, trace(beside, changed, GOOD))
         assert rows[1][2 if field == "ts" else 3] == ns
@@ -79,7 +82,7 @@ def test_a_begin_event_that_is_open_for_too_long(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("at", first_of([-FAR, FAR, 0], 2))
 def test_times_of_one_file_lie_together(tmp_path: Path, at: int) -> None:
-    """A time that is far from the file's others is none; which one that is, the middle tells. Metadata's do not count."""
+    """A time that is far from the median of the file's times is dropped. Times of metadata do not count."""
     near = [{"ph": "X", "name": "f", "ts": at + i * (1 if at <= 0 else -1), "dur": 1} for i in range(3)]
     far = [{"ph": "X", "name": "g", "ts": FAR // 2, "dur": 2}, {"ph": "M", "name": "process_name", "ts": -5}]
     _, findings, rows, _ = stage(tmp_path, json.dumps([far[0], *near, far[1]]).encode())
@@ -131,7 +134,7 @@ BROKEN = (
 
 
 def all_models(*traces: list) -> None:
-    """Every model over files with these events, all of them at once: each is there, and none stops a model."""
+    """Run every model over traces with these events together, and check that every trace is ingested."""
     catalog = load_catalog()
     metadata = {"distributedInfo": {"rank": 0, "world_size": 2}}
     con, trace_ids = connect_all({"traceEvents": events, **metadata} for events in traces)
@@ -145,7 +148,7 @@ def all_models(*traces: list) -> None:
 
 @st.composite
 def spoiled(draw: st.DrawFn) -> list:
-    """Launches of kernels, some of whose fields are extreme."""
+    """Draw launches of kernels with some extreme fields."""
     events = json.loads(json.dumps(LAUNCHES))
     for _ in range(draw(st.integers(1, 4))):
         event = draw(st.sampled_from(events))
@@ -179,7 +182,7 @@ WORST = (
 )
 
 
-@pytest.mark.slow  # every value of every field is below
+@pytest.mark.slow  # a test below covers every value of every field
 @settings(max_examples=min(LISTS, 3), deadline=None)
 @given(at_once(spoiled(), 8))
 def test_no_model_stumbles(traces: list[list]) -> None:
@@ -188,7 +191,10 @@ def test_no_model_stumbles(traces: list[list]) -> None:
 
 @pytest.mark.slow
 def test_no_model_stumbles_over_any_value_of_any_field() -> None:
-    """A trace for each field of each kind of event and each value, in one connection: every 97th, with SLOW=1 every 29th."""
+    """One connection contains a trace for each field of each kind of event and each value.
+
+    Every 97th trace is used, and with SLOW=1 every 29th.
+    """
     traces: list[list] = []
     for at in (*range(5), len(LAUNCHES) - 1):
         for of_args, key in [(False, key) for key in LAUNCHES[at]] + [

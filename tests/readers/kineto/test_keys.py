@@ -1,4 +1,7 @@
-"""Every key of every entry is read, wherever in the file it first occurs: nothing is inferred from the entries before it."""
+"""Every key of every entry is read, wherever in the file it first occurs.
+
+The reader infers nothing from earlier entries.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ def rows_of(folder: Path, entries: list[Any] | str) -> list[dict[str, Any]]:
 
 
 def some(key: str, value: Any, every: int) -> list[dict[str, Any]]:
-    """Entries of which one in `every` has a key, the first of all not; with `every` N only the last one."""
+    """Return entries of which every `every`-th has a key, but not the first; with `every` N, only the last entry."""
     return [{**PLAIN, **({key: value} if i % every == every - 1 else {})} for i in range(N)]
 
 
@@ -41,7 +44,10 @@ def test_arguments_that_few_entries_have_are_read(tmp_path: Path, every: int) ->
 
 @pytest.mark.parametrize("first", first_of([None, {}, [], "text", 0], 2))
 def test_what_the_first_entry_has_as_arguments_decides_nothing(tmp_path: Path, first: Any) -> None:
-    """DuckDB 2.0 would take all for NULL after a null, 1.5 all for objects after an object."""
+    """After a null, DuckDB 2.0 would infer NULL for all entries.
+
+    After an object, DuckDB 1.5 would infer objects for all.
+    """
     rows = rows_of(tmp_path, [{**PLAIN, "args": first}, *some("args", {"stream": 7}, 2)])
     assert sum(row["stream"] == 7 for row in rows) == N // 2
     assert rows[0]["args"] == (None if first is None else json.dumps(first))
@@ -61,7 +67,10 @@ def test_every_known_key_in_one_entry_of_ten_and_in_the_last(tmp_path: Path) -> 
 @pytest.mark.parametrize("key", first_of(["Args", "zzz", "", "NAME", "Name", "arg", "args "], 3))
 @pytest.mark.parametrize("every", first_of([N, 10], 1))
 def test_an_unknown_key_is_kept_whichever_entries_have_it(tmp_path: Path, key: str, every: int) -> None:
-    """Also one that is a known one but for its case: DuckDB's columns have none."""
+    """This includes a key that differs from a known key only in case.
+
+    DuckDB's column names are case-insensitive.
+    """
     rows = rows_of(tmp_path, some(key, 5, every))
     assert [i for i, row in enumerate(rows) if row["extra"]] == [*range(every - 1, N, every)]
     assert json.loads(rows[-1]["extra"])[key] == 5 and {row["name"] for row in rows} == {"a"}
@@ -75,7 +84,7 @@ def test_a_key_is_what_its_escapes_say(tmp_path: Path) -> None:
 
 
 def test_an_unknown_key_in_one_piece_of_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pieces before it are read by their known keys, and their arguments as well as its own."""
+    """Earlier pieces are read by their known keys. Both their arguments and those of the piece are complete."""
     read: list[str] = []
     for name in ("exact_times", "all_keys"):
         of_piece = getattr(reader, name)

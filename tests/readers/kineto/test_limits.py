@@ -1,4 +1,4 @@
-"""Reading takes time that grows with the file, and what is larger than stated is refused by name."""
+"""Reading time grows linearly with the file, and errors for oversized input name the limit."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def seconds(folder: Path, text: bytes) -> float:
 @pytest.mark.parametrize("name", first_of(GROWING, 3))
 def test_time_grows_with_the_file_and_no_faster(tmp_path: Path, name: str) -> None:
     size, make = GROWING[name]
-    seconds(tmp_path, make(1000))  # warm
+    seconds(tmp_path, make(1000))  # warm up
     once = min(seconds(tmp_path, make(size)) for _ in range(2))
     assert seconds(tmp_path, make(2 * size)) < 3 * once + 0.3
 
@@ -95,7 +95,7 @@ def test_each_limit_refuses_by_its_option(tmp_path: Path, monkeypatch: pytest.Mo
     assert Limits(max_ratio=7).unpacked(1 << 20, 7 << 20) is None
     assert "--max-ratio" in (Limits(max_ratio=7).unpacked(1 << 20, (7 << 20) + 1) or "")
     (tmp_path / "good.json").write_bytes(whole)
-    load_events(ReadRequest(tmp_path / "good.json", tmp_path, limits=Limits(1, 1, 1, 1)))  # 34 MB of small events
+    load_events(ReadRequest(tmp_path / "good.json", tmp_path, limits=Limits(1, 1, 1, 1)))  # 34 MB of small events pass
 
 
 def test_a_rejection_names_five_keys(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_limits_are_options_with_the_same_defaults() -> None:
 
 
 def write_sets(folder: Path) -> None:
-    """Write a packed file of every kind that is not a trace and may be packed."""
+    """Write a compressed file of every kind that is not a trace and may be compressed."""
     graph = {f"k{number}:1": {"mm": []} for number in range(99)}
     make_logs.write(folder / "log.log", make_logs.lines(0, [(1, 8, 3)] * 2))
     test_rocprof.write(folder / "counter_collection.csv", test_rocprof.line(1, "X", 2))
@@ -149,7 +149,7 @@ def test_limits_apply_to_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     ],
 )
 def test_a_saved_path_that_unpacks_to_too_much(rows: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few bytes that stand for long texts, or for many rows, are refused before they are unpacked."""
+    """A few bytes that decompress to long texts or to many rows are rejected before decompression."""
     monkeypatch.setenv("TRACELAKE_MAX_SAVED_MIB", "16")
     file, none = tmp_path / "bomb.parquet", "SELECT 1 AS {} WHERE false"
     with database.connect() as con:

@@ -1,6 +1,7 @@
-"""Which pieces have times that a double cannot hold, or strings that look like marked times: by pattern, only faster.
+"""Pieces with times that a double cannot hold, or with strings that look like marked times.
 
-Where doubles hold all times of a piece, they are read as such; the events are the same as by the text of the times.
+A fast search selects the same pieces as the pattern. If doubles hold all times of a piece, the times are read as
+doubles, and the events are the same as when the text of the times is read.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pipelines.readers.kineto import ReadRequest, ReadTrace, reader, segments
 from pipelines.readers.kineto.events_file import load_events
 from tests.effort import first_of
 
-# Digits around the lengths at which the pattern matches, with and without a fraction that counts.
+# Numbers of digits around the pattern's lengths, with and without a significant fraction.
 WHOLE = st.builds(
     lambda first, n: first + "2" * n, st.sampled_from(["1", "8", "88", "89", "9", "-9"]), st.integers(7, 15)
 )
@@ -30,9 +31,9 @@ ENTRIES = st.lists(st.tuples(st.sampled_from(["ts", "dur", "other"]), TIMES, st.
 
 
 @given(ENTRIES, st.sampled_from([3, 64, 1 << 16]))
-@example([("ts", "12345678901234.5", "")], 64)  # the text ends less than four characters after the point
-@example([("ts", "1234567890.1234", "")], 64)  # the shortest time that matches
-@example([("ts", "8822222222222.5", "")], 64)  # 13 digits, too large for a double to hold a nanosecond
+@example([("ts", "12345678901234.5", "")], 64)  # the text ends less than four characters after the decimal point
+@example([("ts", "1234567890.1234", "")], 64)  # the shortest matching time
+@example([("ts", "8822222222222.5", "")], 64)  # 13 digits, too large for a double with nanoseconds
 @example([("ts", "9222222222222.5", "")], 64)
 def test_long_times_are_those_of_the_pattern(entries: list[tuple[str, str, str]], block: int) -> None:
     data = ",".join(f'{{"{key}":{quote}{time}{quote}}}' for key, time, quote in entries).encode()
@@ -68,7 +69,7 @@ def test_what_stands_far_behind_its_key_may_be_a_time(text: bytes) -> None:
 
 
 def held() -> list[tuple[str, str]]:
-    """Times that doubles hold: whole microseconds, and below 2^43 up to three digits after the point."""
+    """Return times that doubles hold: whole microseconds, and below 2^43 up to three decimal places."""
     drawn = random.Random(7)
 
     def time() -> str:
@@ -100,7 +101,7 @@ def test_times_read_as_doubles_are_those_of_their_text(tmp_path: Path, other: st
 
 
 def read(path: Path) -> tuple[list[dict], tuple]:
-    """The rows of the trace's events, and its findings."""
+    """Return the rows of the trace's events, and its findings."""
     trace = load_events(ReadRequest(path, path.parent))
     assert isinstance(trace, ReadTrace)
     return parquet.read_table(path.parent / f"{trace.trace_id}.parquet").to_pylist(), trace.findings

@@ -1,4 +1,4 @@
-"""Launches without GPU work: lost, or none to have (captures), or cut off with the end, or nothing was recorded of the GPU."""
+"""Launches without GPU work: lost work, captures without work, a truncated end, or a trace without GPU recording."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ CASES: dict[str, tuple[list[Event], dict[str, int]]] = {
 
 
 def findings_of(traces: Iterable[list[Event]]) -> Iterator[dict[str, tuple[int, str, str]]]:
-    """Of each trace by check: how often, severity, detail."""
+    """Yield count, severity and detail of each trace's findings, by check."""
     con, ids = connect_all(traces)
     with con:
         rows = con.execute(
@@ -203,7 +203,7 @@ def test_steps_without_work_are_named() -> None:
 
 
 def test_launches_that_are_not_linked_are_told_apart_from_lost_ones() -> None:
-    """No step is named then: the kernels may be of any."""
+    """The finding then names no step, because the kernels may belong to any step."""
     step_without = [*(step(i, 100.0 * i) for i in range(3)), *launched(1, 10), launch(2, 110), launch(3, 120)]
     step_without += [kernel("k", 130, 5, 0), *launched(4, 210)]
     (some,) = findings_of([step_without])
@@ -216,7 +216,7 @@ def test_launches_that_are_not_linked_are_told_apart_from_lost_ones() -> None:
 
 
 def test_a_file_that_ends_early_says_only_that(tmp_path: Path) -> None:
-    """What comes behind the cut is not lost by the profiler."""
+    """Work after the cut was not lost by the profiler."""
     events = [launch(1, 0), *launched(2, 20), op("aten::mm", 50, 5)]
     path = tmp_path / "cut.json"
     path.write_text(json.dumps({"traceEvents": events})[:-40])
@@ -228,7 +228,10 @@ def test_a_file_that_ends_early_says_only_that(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_no_real_trace_lost_any(shared: Path) -> None:
-    """Of the reference material all but the largest, and of programs that were recorded twice one recording."""
+    """The traces are all but the largest ones of the reference material.
+
+    Of programs that were recorded twice, only one recording is used.
+    """
     paths = [path for path in (shared / "traces").glob("*/*.json.gz") if not path.name.endswith(".B.json.gz")]
     for path in sorted(path for path in paths if path.stat().st_size < 1_500_000):
         con = duckdb.connect()

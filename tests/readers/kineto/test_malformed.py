@@ -1,4 +1,4 @@
-"""Bytes in, rows and findings out: what is plain is repaired and counted, what is not is rejected or kept empty."""
+"""Malformed bytes: unambiguous damage is repaired and counted, other text is rejected or leaves a field empty."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def stage(folder: Path, text: bytes, name: str = "t.json"):
     con = memory()
     staged = load_trace(con, path)
     rows = con.execute("SELECT event_id, name, start_ns, duration_ns FROM events ORDER BY event_id").fetchall()
-    # Few of these events have a category, which is said of each such file (tests/readers/test_foreign_rows.py).
+    # Few of these events have a category, so each such file has a finding (tests/readers/test_foreign_rows.py).
     return staged, {f.check_name: f.n for f in staged.findings if f.check_name != "unread_events"}, rows, con
 
 
@@ -50,7 +50,7 @@ def trace(*events: bytes) -> bytes:
 def test_plain_mistakes_are_repaired_and_counted(tmp_path: Path, event: bytes, name: str, finding: str) -> None:
     staged, findings, rows, _ = stage(tmp_path, trace(GOOD, event, GOOD))
     assert rows == [(0, "aten::add", 10_000, 5_000), (1, name, 10_000, 5_000), (2, "aten::add", 10_000, 5_000)]
-    assert findings == {finding: 2 if finding == "repaired_quote" else 1}  # two quotes, one event
+    assert findings == {finding: 2 if finding == "repaired_quote" else 1}  # one event with two bad quotes
     assert staged.status == "repaired"
     assert staged.metadata["traceName"] == "t.json"
 
@@ -170,7 +170,7 @@ def test_begin_and_end_events_pair_by_thread(tmp_path: Path, other: tuple[int, i
 
 @pytest.mark.parametrize("end", [{"tid": 2, "ts": 30}, {"tid": 1, "ts": 10}], ids=["of another thread", "before it"])
 def test_a_begin_and_an_end_that_are_no_pair_are_counted_both(tmp_path: Path, end: dict[str, int]) -> None:
-    """As in a recording that starts within one range and stops within another."""
+    """A recording may start within one range and stop within another."""
     marks = [{"ph": "B", "name": "f", "pid": 1, "tid": 1, "ts": 20}, {"ph": "E", "name": "f", "pid": 1, **end}]
     _, findings, rows, _ = stage(tmp_path, json.dumps(marks).encode())
     assert [row[3] for row in rows] == [None, None]
@@ -180,7 +180,7 @@ def test_a_begin_and_an_end_that_are_no_pair_are_counted_both(tmp_path: Path, en
 @pytest.mark.slow  # 4 s
 @settings(max_examples=examples(30), deadline=None)
 @given(place=st.integers(0, 300), junk=st.binary(min_size=1, max_size=3))
-@example(place=295, junk=b"\x80\x80")  # DuckDB's message about it ends within a character
+@example(place=295, junk=b"\x80\x80")  # DuckDB's error message ends within a character
 def test_random_damage_never_crashes(tmp_path_factory: pytest.TempPathFactory, place: int, junk: bytes) -> None:
     text = bytearray(trace(GOOD, GOOD, GOOD))
     text[place : place + len(junk)] = junk

@@ -1,4 +1,4 @@
-"""Memory of reading one trace: the same for three times the size, and below the bound that docs/limits.md states."""
+"""Memory for reading a trace: it does not grow with the file, and stays below the bound in docs/limits.md."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BOUND_MB = 700
 
 
 def repeated(path: Path, events: list[dict], size: int) -> int:
-    """Write a trace of at least `size` bytes that holds the events again and again; returns how many it holds."""
+    """Write a trace of at least `size` bytes that repeats the events, and return its number of events."""
     block = ", ".join(json.dumps(event) for event in events).encode()
     times = -(-size // (len(block) + 2))
     with path.open("wb") as file:
@@ -31,7 +31,7 @@ def test_memory_does_not_grow_with_the_trace(tmp_path: Path) -> None:
     (capture,) = write_capture(CaptureSpec(ranks=1, steps=20, gz=False), tmp_path / "capture").paths
     events = json.loads(capture.read_bytes())["traceEvents"]
     peaks = {}
-    for megabytes in (250, 750):  # the smaller already fills every reader
+    for megabytes in (250, 750):  # the smaller file already fills every reader
         path = tmp_path / f"{megabytes}.json"
         written = repeated(path, events, megabytes << 20)
         n_events, peaks[megabytes] = peak_mb(path, tmp_path)

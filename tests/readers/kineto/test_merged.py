@@ -1,4 +1,7 @@
-"""Traces of several ranks in one file, as SGLang merges them: one trace per rank, as from its own file, and one capture."""
+"""Traces of several ranks in one file, as SGLang merges them.
+
+The file gives one trace per rank, equal to the trace of the rank's own file, and one capture.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ from .merging import merged
 
 
 def rank(number: int, gpus: int = 2) -> dict[str, Any]:
-    """A trace like Kineto's, with a string as process id and one that is empty."""
+    """Return a trace like Kineto's, with a text as a process id and with an empty process id."""
     work = [
         op("aten::mm", 0, 20),
         call("cudaLaunchKernel", 5, 10, 1),
@@ -75,7 +78,7 @@ def check_each_rank(traces: dict[str, dict[str, Any]], folder: Path) -> None:
         assert {finding.check_name for finding in part.findings} - {finding.check_name for finding in own.findings} == {
             "merged_ranks"
         }
-        # `rows` have the event ids of the rank's own file, and not those of the merged file.
+        # The event ids count within the rank's own events, not within the merged file.
         (detail,) = (finding.detail for finding in part.findings if finding.check_name == "merged_ranks")
         assert "event_id is the position among the rank's own events" in detail
         seen.add(part.trace_id)
@@ -86,7 +89,10 @@ def check_each_rank(traces: dict[str, dict[str, Any]], folder: Path) -> None:
 def test_pieces_of_other_ranks_are_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int, ranks: int
 ) -> None:
-    """Cuts lie within ranks and between them, and with the smallest pieces in the metadata behind the array."""
+    """Cuts are within ranks and between them.
+
+    With the smallest pieces, cuts are also in the metadata after the array.
+    """
     from pipelines.readers.kineto import segments, source
 
     monkeypatch.setattr(segments, "PIECE_BYTES", piece)
@@ -118,7 +124,7 @@ def test_real_ranks(shared: Path, tmp_path: Path) -> None:
     check_each_rank({f"TP{i:02}": document(path) for i, path in enumerate(paths)}, tmp_path)
 
 
-@pytest.mark.slow  # mending is in test_malformed.py, ranks are above
+@pytest.mark.slow  # test_malformed.py tests repairs, and tests above the ranks
 def test_broken_text_is_mended_in_its_rank(tmp_path: Path) -> None:
     text = json.dumps(merged({f"TP{i:02}": rank(i) for i in range(3)}))
     broken = text.replace('"gemm 1"', '"gemm "1"').replace('"dur": 40', '"dur": NaN', 1)
@@ -137,7 +143,7 @@ def test_what_has_no_label_is_the_first_rank_s(tmp_path: Path) -> None:
     assert [len(loaded(path, label)[1]) for label in ("TP00", "TP01")] == [8, 5]
 
 
-@pytest.mark.slow  # several ranks are above
+@pytest.mark.slow  # tests above cover several ranks
 def test_one_rank_alone(tmp_path: Path) -> None:
     alone, expected = loaded(written(tmp_path, merged({"TP03": rank(3)}), "alone.json"))
     assert alone.metadata["distributedInfo"]["rank"] == 3
@@ -162,7 +168,7 @@ def test_a_rank_is_to_be_chosen(tmp_path: Path) -> None:
 
 
 def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
-    """A pipe would never end, and a folder has no bytes."""
+    """Reading a pipe would never end, and a folder has no bytes."""
     os.mkfifo(tmp_path / "pipe.json")
     for path, why in (
         (tmp_path / "pipe.json", "not a regular file"),
@@ -176,7 +182,7 @@ def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
 
 RANKS = {
     ("TP00", "TP01"): [0, 1],
-    ("TP04", "TP06"): [4, 6],  # of the second node; not all were profiled
+    ("TP04", "TP06"): [4, 6],  # ranks of the second node, not all of which were profiled
     ("TP00-EP00", "TP01-EP01"): [0, 1],
     ("TP00-DP00", "TP01-DP00", "TP02-DP01", "TP03-DP01"): [0, 1, 2, 3],  # attention is data-parallel
     ("TP00-PP00", "TP01-PP00", "TP00-PP01", "TP01-PP01"): [0, 1, 2, 3],
@@ -196,7 +202,7 @@ def test_ranks_of_labels(labels: tuple[str, ...]) -> None:
 
 
 def test_the_ranks_are_one_capture(tmp_path: Path) -> None:
-    """Also where the ranks' own files lie beside the merged one."""
+    """This also applies if the ranks' own files are next to the merged file."""
     capture = write_capture(CaptureSpec(ranks=2, steps=2, gz=False), tmp_path / "job")
     traces = {f"TP{i:02}": json.loads(path.read_text()) for i, path in enumerate(capture.paths)}
     path = written(tmp_path / "job", merged(traces))

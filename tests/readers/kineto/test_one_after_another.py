@@ -1,4 +1,4 @@
-"""Files that are read one after another share a connection: each is read as if it were alone."""
+"""Files that are read in sequence share a connection, and each is read as if it were alone."""
 
 from __future__ import annotations
 
@@ -79,11 +79,14 @@ def test_a_connection_that_failed_or_spilled_is_not_used_again(
     con.close()
 
 
-@pytest.mark.slow  # with its waits; connections that fail are above
+@pytest.mark.slow  # takes waits; tests above cover failing connections
 def test_an_interrupt_ends_all_reading_before_the_connection_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """DuckDB closes the cursors of the threads with it, in the middle of their queries: a segmentation fault."""
+    """Closing a DuckDB connection also closes the cursors of the threads.
+
+    A query that is running then crashes with a segmentation fault.
+    """
     monkeypatch.setattr(segments, "PIECE_BYTES", 1 << 15)
     monkeypatch.setattr(segments, "TAIL_BYTES", 1 << 12)
     event = {"ph": "X", "name": "a", "cat": "cpu_op", "pid": 1, "tid": 1, "ts": 1, "dur": 2}

@@ -1,4 +1,4 @@
-"""A version of DuckDB that would lose something of an entry is refused by name, before the first file is read."""
+"""A DuckDB version that would lose part of an entry is rejected by name before the first file is read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipelines.readers.kineto.reader import connect_reader
 from pipelines.readers.kineto.reader_check import check_reader
 from tests.lake.world import capture
 
-# What a version might do to the text of the reader's queries → what is then said to be read otherwise.
+# What a DuckDB version might change in the reader's queries → the column that the error names.
 LOST = {
     "args as NULL": ("known_keys", lambda sql: f"SELECT * REPLACE (CAST(NULL AS JSON) AS args) FROM ({sql})", "args"),
     "digits of times": ("known_keys", lambda sql: f"SELECT * REPLACE (left(ts, 1) AS ts) FROM ({sql})", "ts"),
@@ -34,7 +34,7 @@ LOST = {
 
 @pytest.fixture(autouse=True)
 def con(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[duckdb.DuckDBPyConnection]:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # nothing is remembered
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # the cache is empty
     with database.connect(config={"threads": 1}) as opened:
         yield opened
 
@@ -56,13 +56,13 @@ def test_what_a_version_loses_is_refused(
     with pytest.raises(WrongDuckDB, match=rf"DuckDB {duckdb.__version__} reads {column} of an entry") as refused:
         check_reader(con)
     assert "pip install" in refused.value.hint
-    with pytest.raises(WrongDuckDB):  # that it failed is not remembered as that it held
+    with pytest.raises(WrongDuckDB):  # a failed check is not cached as passed
         check_reader(con)
 
 
 def test_ingestion_stops_with_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is no file's fault: none is rejected for it."""
-    monkeypatch.setattr(events_file, "_idle", [])  # a connection that was checked already
+    """The error is not the fault of a file, so no file is rejected."""
+    monkeypatch.setattr(events_file, "_idle", [])  # discard connections that were already checked
     monkeypatch.setattr(reader_check, "known_keys", lambda *_, **__: "SELECT error('x')")
     with pytest.raises(WrongDuckDB):
         ingest(capture(tmp_path / "in"), Lake(tmp_path / "lake"))
@@ -89,7 +89,7 @@ def test_it_is_done_once(con: duckdb.DuckDBPyConnection, monkeypatch: pytest.Mon
     monkeypatch.setattr(reader_check, "keys_in", lambda *values: calls.append(values))
     check_reader(con)
     assert calls == []
-    monkeypatch.setattr(duckdb, "__version__", "9.9.9")  # another one may read otherwise
+    monkeypatch.setattr(duckdb, "__version__", "9.9.9")  # another version may read differently
     with pytest.raises(TypeError):
         check_reader(con)
     assert len(calls) == 1

@@ -1,4 +1,7 @@
-"""A small content is kept from the first pass for the second; a larger one is read again. The same comes of both."""
+"""Small content is kept in memory between the two passes, and larger content is read again.
+
+Both give the same result.
+"""
 
 from __future__ import annotations
 

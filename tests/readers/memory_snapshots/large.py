@@ -1,4 +1,7 @@
-"""Writes a large snapshot without holding it: the opcodes that `pickle.dump` would write (protocol 4), one event at a time."""
+"""Writer of a large snapshot that never holds it in memory.
+
+It writes the opcodes of `pickle.dump` (protocol 4), one event at a time.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from tests.readers.memory_snapshots.make import START_US
 
 
 class _Writer:
-    """Opcodes of plain values; `number` of each text is its place among the objects that are kept."""
+    """A writer of opcodes of plain values; `number` maps each text to its index in the pickle's memo."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file, self.n, self.texts = file, 0, dict[str, int]()
@@ -34,7 +37,7 @@ class _Writer:
 
 
 def write_large(path: Path, n_events: int, n_stacks: int = 2000, depth: int = 40) -> Path:
-    """A history of allocations that are each released, with stacks out of 5000 frames, and no segments."""
+    """Write a history of allocations that are all freed, with stacks drawn from 5000 frames and no segments."""
     with path.open("wb", buffering=1 << 20) as file:
         out = _Writer(file)
         file.write(b"\x80\x04}" + out.kept() + b"(" + out.text("segments") + b"]" + out.kept())

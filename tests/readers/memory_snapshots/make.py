@@ -1,4 +1,4 @@
-"""A small caching allocator that leaves a history and a snapshot as PyTorch's does, and knows what was in use when.
+"""A small caching allocator with a history and a snapshot like PyTorch's, and the memory in use at each time.
 
 It follows `c10/cuda/CUDACachingAllocator.cpp` in what matters to a reader: sizes are rounded up to 512 bytes, small and
 large blocks come from segments of 2 MiB and 20 MiB, free blocks are split and merged, a release may have to wait for
@@ -20,7 +20,7 @@ _FRAMES: dict[tuple[str, int, str], dict[str, Any]] = {}
 
 
 def stack(*frames: tuple[str, int, str]) -> Stack:
-    """A new list of frames, innermost first; equal frames are one object, as PyTorch has them."""
+    """Return a new list of frames, innermost first; equal frames are one object, as in PyTorch."""
     return [_FRAMES.setdefault(frame, {"name": frame[2], "filename": frame[0], "line": frame[1]}) for frame in frames]
 
 
@@ -43,7 +43,10 @@ class Segment:
 
 @dataclass
 class Allocator:
-    """One device. `levels`: (allocated, reserved) after each event that the history still has."""
+    """The allocator of one device.
+
+    `levels` are (allocated, reserved) after each event that the history still contains.
+    """
 
     device: int = 0
     max_entries: int = 1 << 60
@@ -57,7 +60,7 @@ class Allocator:
     _next: int = 0x7F0000000000
 
     def alloc(self, size: int, frames: Stack, stream: int = 0) -> int:
-        """Returns an address."""
+        """Allocate memory, and return its address."""
         rounded = max(512, -(-size // 512) * 512)
         segment, place = self._free_block(rounded, stream) or self._new_segment(rounded, stream, frames)
         block = segment.blocks[place]
@@ -70,7 +73,10 @@ class Allocator:
         return address
 
     def free(self, address: int, frames: Stack | None = None, is_pending: bool = False) -> None:
-        """Release; `is_pending`: another stream still uses it, so that `complete` has to follow."""
+        """Release memory.
+
+        With `is_pending`, another stream still uses it, so `complete` has to follow.
+        """
         segment, place = self._at(address)
         block = segment.blocks[place]
         self._event("free_requested", address, block.requested, segment.stream, frames or [])
@@ -176,7 +182,7 @@ class Allocator:
 
 
 def snapshot(*allocators: Allocator, devices: int = 0) -> dict[str, Any]:
-    """A snapshot of these devices, of as many as `devices` says (the others are empty)."""
+    """Return a snapshot of these devices, and of empty ones up to `devices`."""
     n_devices = max(devices, *(allocator.device + 1 for allocator in allocators))
     traces: list[list[dict[str, Any]]] = [[] for _ in range(n_devices)]
     for allocator in allocators:
@@ -193,7 +199,10 @@ def snapshot(*allocators: Allocator, devices: int = 0) -> dict[str, Any]:
 
 
 def write(path: Path, made: dict[str, Any], protocol: int = 4) -> Path:
-    """As `_dump_snapshot` does: `pickle.dump` (protocol 4 by default before Python 3.14, then 5)."""
+    """Write the snapshot as `_dump_snapshot` does, with `pickle.dump`.
+
+    The default protocol is 4 before Python 3.14, and 5 since then.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         pickle.dump(made, file, protocol=protocol)
@@ -205,7 +214,7 @@ LEAK = ("/home/u/train.py", 44, "log_loss")
 
 
 def training(n_steps: int = 4, leaked: int = 3 * MIB, device: int = 0) -> Allocator:
-    """A loop whose steps allocate and release, and keep `leaked` bytes each: the growth from step to step."""
+    """Return a loop whose steps allocate and release memory, and keep `leaked` bytes each, so memory grows per step."""
     allocator = Allocator(device=device)
     allocator.alloc(30 * MIB + 100, stack(("/home/u/train.py", 3, "main")))
     for step in range(n_steps):

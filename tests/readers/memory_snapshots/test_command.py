@@ -1,4 +1,7 @@
-"""`tracelake memory`: peak, what was alive at it, fragmentation and failures, compared with a walk over the history."""
+"""`tracelake memory`, compared with a walk over the history.
+
+The tests check the peak, the allocations alive at it, fragmentation and failures.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ def named(event: dict[str, Any]) -> tuple[str, ...]:
 
 
 def walked(allocator: Allocator) -> tuple[int, int | None, Counter[tuple[str, ...]]]:
-    """(peak, when in us, bytes by stack then) of a history that shows everything: the first time that so much is in use."""
+    """Return the peak, its first time in us, and the bytes by stack at that time, of a complete history."""
     live: dict[int, dict[str, Any]] = {}
     peak, at, alive = 0, None, Counter[tuple[str, ...]]()
     for event in allocator.history:
@@ -79,7 +82,7 @@ def test_the_peak_and_its_stacks_are_those_of_a_walk(tmp_path: Path, seed: int) 
     ]
 
 
-@pytest.mark.slow  # all stacks are above
+@pytest.mark.slow  # a test above requests all stacks
 def test_few_stacks_are_asked_for(tmp_path: Path) -> None:
     allocator = training(4)
     (device,) = answer_of(tmp_path, snapshot(allocator), "--top", "1")["devices"]
@@ -130,7 +133,7 @@ def test_what_the_history_does_not_show_is_said(tmp_path: Path) -> None:
     assert "not recorded" in said and all(f"note: {caveat}" in said for caveat in answer["caveats"])
 
 
-@pytest.mark.slow  # other caveats are above
+@pytest.mark.slow  # tests above cover other caveats
 def test_a_peak_before_the_history_and_one_that_does_not_fit(tmp_path: Path) -> None:
     allocator = Allocator()
     addresses = [allocator.alloc(MIB, stack(USER)) for _ in range(3)]

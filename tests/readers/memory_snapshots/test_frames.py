@@ -1,4 +1,4 @@
-"""The frame that a person wrote in stacks with C++ frames, with those alone, of Windows, and where names are mangled."""
+"""The user's frame in stacks with C++ frames, with C++ frames only, of Windows, and with mangled names."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_the_frame_that_a_person_wrote(name: str) -> None:
 
 
 def test_only_the_innermost_frames_are_left_out() -> None:
-    """What calls the allocator further out, as to empty its cache, stays."""
+    """Frames of the allocator further out remain, for example a call that empties its cache."""
     frames = of([*UNWINDER, *ALLOCATOR, OPERATOR, ALLOCATOR[0]])
     assert [frame_text(frame) for frame in called_frames(frames)] == [
         OPERATOR[2],
@@ -94,7 +94,7 @@ def test_python_is_neither_the_recorder_nor_the_allocator_whatever_its_name() ->
 
 
 def test_the_command_names_what_was_called(tmp_path: Path) -> None:
-    """One stack in ten of another kind, in one file."""
+    """One file contains stacks of several kinds, and most have Python frames."""
     allocator = Allocator()
     for _ in range(9):
         allocator.alloc(MIB, stack(*UNWINDER, *ALLOCATOR, OPERATOR, RELU, *PYTHON, MINE))
@@ -111,7 +111,10 @@ def test_the_command_names_what_was_called(tmp_path: Path) -> None:
 
 
 def test_the_real_snapshot(shared: Path) -> None:
-    """Levels are the requested bytes; torch counts 907,215,872 at the peak, as its blocks are multiples of 512 bytes."""
+    """Levels are the requested bytes.
+
+    torch counts 907,215,872 at the peak, because its blocks are multiples of 512 bytes.
+    """
     path = shared / "traces" / "h100_files" / "h100_snapshot.pickle"
     if not path.is_file():
         pytest.skip(f"not there: {path}")

@@ -1,4 +1,4 @@
-"""Pickles of a few bytes that describe far more: they are rejected with a sentence, in bounded time and memory."""
+"""Pickles of a few bytes that describe far more data: they are rejected with a message, in bounded time and memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def text(value: str) -> bytes:
 
 
 def with_settings(value: bytes) -> bytes:
-    """A snapshot without entries, whose allocator settings are what these opcodes leave on the stack."""
+    """Return a snapshot without entries whose allocator settings are the value that these opcodes push."""
     return (
         b"\x80\x04}("
         + text("segments")
@@ -37,7 +37,10 @@ def with_settings(value: bytes) -> bytes:
 
 
 def doubled(opening: bytes, closing: bytes) -> bytes:
-    """The 50 objects after an object 0, each of which holds the one before it twice: 2^50 of them, if each is counted."""
+    """Return 50 objects after object 0, each of which contains the previous one twice.
+
+    They are 2^50 objects if each is counted.
+    """
     return b"".join(opening + b"h" + bytes([i]) + b"h" + bytes([i]) + closing for i in range(50))
 
 
@@ -80,7 +83,7 @@ def containers(n: int) -> Iterator[bytes]:
 
 
 def test_more_memory_than_the_limit_is_refused_with_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A byte of a pickle makes an object of a hundred bytes; an endless file ends at the limit."""
+    """A byte of a pickle creates an object of a hundred bytes. An endless file stops at the limit."""
     monkeypatch.setattr(pickle_stream, "_LARGEST_MEMORY", 32 << 20)
     monkeypatch.setattr(pickle_stream, "_REFILL", 1 << 17)
     stream = pickle_stream.PickleStream(containers(1 << 14), lambda item: item, list.extend, lambda listing: listing)

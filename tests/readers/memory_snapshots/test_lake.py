@@ -1,4 +1,4 @@
-"""Memory snapshots in the lake: what was in use when, at most, by whom; compared with the allocator that made them."""
+"""Memory snapshots in the lake: memory in use over time, its peak and its owners, compared with the allocator."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def ask(con: duckdb.DuckDBPyConnection, question: str) -> list[tuple[Any, ...]]:
 
 
 def taken(tmp_path: Path, *made: dict[str, Any]) -> duckdb.DuckDBPyConnection:
-    """The tables of these snapshots, and of a lake without traces."""
+    """Return the tables of these snapshots and of a lake without traces."""
     paths = [write(tmp_path / f"rank{number}_snapshot.pickle", content) for number, content in enumerate(made)]
     con = loaded(INPUT, paths)
     con.execute("CREATE TABLE traces (trace_id VARCHAR, path VARCHAR, job VARCHAR, rank BIGINT, trace_start_ns BIGINT,"
@@ -54,7 +54,10 @@ def taken(tmp_path: Path, *made: dict[str, Any]) -> duckdb.DuckDBPyConnection:
 
 
 def test_a_snapshot_is_a_row_and_comes_in_once(tmp_path: Path) -> None:
-    """Through the whole lake: broken ones are rejected by name, and steps come from the rank's trace where it has them."""
+    """The test uses a complete lake.
+
+    Broken snapshots are rejected by name, and steps come from the rank's trace if it has steps.
+    """
     folder, lake, allocator = tmp_path / "in", Lake(tmp_path / "lake"), training(3)
     steps = [note["time_us"] - START_US for note in allocator.annotations]
     allocator.annotations = []
@@ -89,17 +92,17 @@ def test_a_snapshot_is_a_row_and_comes_in_once(tmp_path: Path) -> None:
         ]
         assert rows(con, "SELECT count(*) FROM rejects") == [(3,)]
         assert rows(con, "SELECT count(*) FROM snapshot_timeline") == [(len(allocator.history),)]
-        # No operators in this trace: the code of the modules is all that is known, and the steps.
+        # The trace has no operators, so only the code of the modules and the steps are known.
         held = [row[4:10] for row in ask(con, "snapshot-operators")]
         assert {row[:2] + row[3:4] for row in held} == {(None, None, None)} and {row[4] for row in held} == {None, 7}
-        # The last step ends after the last event: the history does not tell what was in use then.
+        # The last step ends after the last event, so the memory in use at its end is unknown.
         growth = [(row[1], *row[4:]) for row in ask(con, "snapshot-growth")]
         kept = [round((30 * MIB + 100 + 3 * MIB * n) / 1e6, 2) for n in (1, 2)]
         assert growth == [(0, 7, kept[0], None, "trace"), (0, 8, kept[1], 3.15, "trace"), (0, 9, None, None, "trace")]
 
 
 def check_levels(lake: duckdb.DuckDBPyConnection, allocators: list[Allocator]) -> None:
-    """Each level of the timeline, and the peak, are those that the allocators counted."""
+    """Check that each level of the timeline and the peak equal those that the allocators counted."""
     levels = rows(lake, "SELECT rank, device, allocated_bytes, reserved_bytes FROM snapshot_timeline JOIN memory_snapshots"
                   " USING (snapshot_id) ORDER BY rank, device, seq")  # fmt: skip
     expected = [(0, allocator.device, *level) for allocator in allocators for level in allocator.levels]
@@ -120,7 +123,7 @@ def check_levels(lake: duckdb.DuckDBPyConnection, allocators: list[Allocator]) -
 
 @pytest.mark.parametrize("max_entries", first_of([40, 1 << 60], 1))
 def test_levels_are_those_of_the_allocator(tmp_path: Path, max_entries: int) -> None:
-    """Also where the ring has lost the beginning: the levels are counted back from the snapshot."""
+    """If the ring lost the beginning, the levels are counted backward from the snapshot."""
     whole = training(6, device=2)
     ring = Allocator(device=0, max_entries=max_entries)
     live = [ring.alloc(1000 * n + 1, stack(USER)) for n in range(60)]
@@ -131,7 +134,7 @@ def test_levels_are_those_of_the_allocator(tmp_path: Path, max_entries: int) -> 
 
 @pytest.mark.slow
 @settings(max_examples=examples(12), deadline=None)
-@example(1, 5)  # at the snapshot another stream still uses what was given back, and nothing else was
+@example(1, 5)  # at the snapshot, another stream still uses released memory, and nothing else was released
 @given(st.integers(0, 10**6), st.integers(5, 60))
 def test_levels_of_any_history(tmp_path_factory: pytest.TempPathFactory, seed: int, n: int) -> None:
     allocator = busy(seed, n)
@@ -139,7 +142,7 @@ def test_levels_of_any_history(tmp_path_factory: pytest.TempPathFactory, seed: i
 
 
 def brute_allocations(allocator: Allocator) -> Counter[tuple[Any, ...]]:
-    """(address, size, alloc us, release us, state), by walking over the history and then over the blocks."""
+    """Return (address, size, alloc us, release us, state) by walking over the history and then over the blocks."""
     open_at: dict[int, dict[str, Any]] = {}
     done: list[tuple[Any, ...]] = []
     for event in allocator.history:
@@ -177,12 +180,12 @@ def test_allocations_are_those_of_a_walk(tmp_path: Path, max_entries: int) -> No
 
 
 def test_segments_say_what_pytorch_says_of_them(tmp_path: Path) -> None:
-    """`segsum` of torch's own viewer, which is another reader, prints the same sums."""
+    """`segsum` of torch's own viewer, an independent reader, prints the same sums."""
     viewer = pytest.importorskip("torch.cuda._memory_viz", reason="needs torch")
     allocator = busy(9, 150)
     allocator.alloc(45 * MIB, stack(USER))
     made = snapshot(allocator)
-    for segment in made["segments"]:  # it calls memory free that waits for a release
+    for segment in made["segments"]:  # the viewer counts memory that waits for a release as free
         for block in segment["blocks"]:
             block["state"] = "active_allocated" if block["state"] == "active_pending_free" else block["state"]
     lake = taken(tmp_path, made)
@@ -272,7 +275,7 @@ def test_without_a_history_there_is_the_state_alone(tmp_path: Path) -> None:
 
 
 def test_a_history_that_ends_early_is_told(tmp_path: Path) -> None:
-    """Recording was stopped before the snapshot: what it leaves in use is gone."""
+    """Recording stopped before the snapshot, so memory that the history leaves in use no longer exists."""
     allocator = training(2)
     made = snapshot(allocator)
     last = allocator.segments[-1]
@@ -337,7 +340,7 @@ def test_no_surrogate_and_no_newline_stops_it(tmp_path: Path) -> None:
 
 
 def test_the_generator_is_read_by_pytorchs_viewer(tmp_path: Path) -> None:
-    """What the tests are made of has all that torch's own reader asks for."""
+    """The snapshots of these tests contain all keys that torch's own reader needs."""
     viewer = pytest.importorskip("torch.cuda._memory_viz", reason="needs torch")
     made = pickle.loads(write(tmp_path / "s.pickle", snapshot(busy(4, 80))).read_bytes())
     said = io.StringIO()

@@ -1,4 +1,4 @@
-"""A snapshot that is written without Python's pickler is read like any other, and a very large one is rejected."""
+"""A snapshot written without Python's pickler is read like any other, and a very large snapshot is rejected."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.readers.inputs.read_tables import loaded
 from tests.readers.memory_snapshots.large import write_large
 
 
-@pytest.mark.slow  # that it is read is below
+@pytest.mark.slow  # a test below reads such a file
 def test_what_the_large_one_holds_is_a_pickle(tmp_path: Path) -> None:
     made = pickle.loads(write_large(tmp_path / "s.pickle", 2_100).read_bytes())
     (history,) = made["device_traces"]

@@ -1,4 +1,4 @@
-"""Ingesting a snapshot takes bounded memory: what does not fit goes to disk, and comes out the same."""
+"""Memory for ingesting a snapshot is bounded: data that does not fit goes to disk, and the result is the same."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pipelines.readers.memory_snapshots.lake import INPUT
 from tests.readers.memory_snapshots.large import write_large
 from tests.readers.memory_snapshots.make import snapshot, training, write
 
-# VmHWM and not ru_maxrss: the latter of a child begins with what its parent held.
+# VmHWM is used because ru_maxrss of a child starts at the memory of its parent.
 CHILD = """
 import sys
 from collections.abc import Collection
@@ -51,9 +51,9 @@ def test_tables_that_do_not_fit_go_to_disk(monkeypatch: pytest.MonkeyPatch, tmp_
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow  # too little memory to read is below
+@pytest.mark.slow  # a test below covers too little memory for reading
 def test_too_little_memory_to_commit_is_said_with_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Then nothing of it is in the lake, and it can be ingested again."""
+    """The lake then contains no part of the snapshot, which can be ingested again."""
     small, lake = write(tmp_path / "small.pickle", snapshot(training(6))), Lake(tmp_path / "lake")
     with monkeypatch.context() as less:
         less.setattr(bounds, "_GIGABYTES", 0.0085)
@@ -74,7 +74,7 @@ def test_a_set_that_needs_more_memory_to_be_read_is_rejected_alone(
 ) -> None:
     def read(reading: Reading, path: Path, files: Collection[Path]) -> Read | None:
         if path == large:
-            reading.con.execute("SELECT list(range) FROM range(10_000_000)")  # which does not go to disk
+            reading.con.execute("SELECT list(range) FROM range(10_000_000)")  # a list does not spill to disk
         return INPUT.read(reading, path, files)
 
     small, large = (write(tmp_path / f"{name}.pickle", snapshot(training(n))) for name, n in (("a", 6), ("b", 5)))
@@ -87,7 +87,7 @@ def test_a_set_that_needs_more_memory_to_be_read_is_rejected_alone(
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="/proc says what a process has taken")
 def test_four_times_the_file_takes_the_same_memory(tmp_path: Path) -> None:
-    """With 100 MB for DuckDB, so that both files exceed it."""
+    """DuckDB gets 100 MB, so both files exceed its memory."""
     peaks = []
     for n_events in (60_000, 240_000):
         path = write_large(tmp_path / f"{n_events}.pickle", n_events)

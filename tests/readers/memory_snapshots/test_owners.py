@@ -1,4 +1,4 @@
-"""Allocations of a snapshot joined with the trace of the same rank: compared with a search through all calls, one by one."""
+"""Allocations of a snapshot joined with the trace of the same rank, compared with a search through all calls."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _memory(address: int, size: int, at: int, tid: int, device_type: int = 1) ->
 def _joined(
     folder: Path, allocator: Allocator, events: list[dict[str, Any]], base_ns: int = START_NS
 ) -> duckdb.DuckDBPyConnection:
-    """The views over this snapshot and this trace of the same rank."""
+    """Return the views over this snapshot and this trace of the same rank."""
     path = write(folder / "rank0_snapshot.pickle", snapshot(allocator))
     con, _ = connect({"baseTimeNanoseconds": base_ns, "distributedInfo": {"rank": 0}, "traceEvents": events})
     con.execute("UPDATE traces SET job = 'j'")
@@ -66,7 +66,7 @@ def _joined(
 
 
 def _allocation(at_us: int, *frames: tuple[str, int, str], size: int = 1000) -> tuple[Allocator, int]:
-    """An allocation at this time after START_US, between others at 0 and 1000 us."""
+    """Return an allocation at `at_us` after START_US, between other allocations at 0 and 1000 us."""
     allocator = Allocator(now_us=START_US - 6)
     allocator.alloc(10, [])
     allocator.now_us = START_US + at_us - 3
@@ -93,7 +93,7 @@ def test_an_allocation_belongs_to_the_operator_and_module_that_are_open(tmp_path
     assert _owner(con) == (7, "aten::empty", "Linear_3", "clock", 0.7, None)
     frames = con.execute("SELECT module_frame, user_frame FROM snapshot_owners WHERE size_bytes = 1000").fetchall()
     assert frames == [(f"{INNER[0]}:7 forward", f"{USER[0]}:10 forward")]
-    # The first allocation lies before the trace, the last one after its step.
+    # The first allocation is before the trace, and the last one after its step.
     assert _owner(con, 10) == _owner(con, 20) == (None,) * 6
     (peak,) = con.execute("SELECT peak_allocated_bytes FROM snapshot_peaks").fetchall()
     rows = con.execute(
@@ -128,7 +128,7 @@ def test_what_the_clock_does_not_tell_is_null(tmp_path: Path, name: str, calls: 
     assert row == (7, *owner, *evidence, None), name
 
 
-@pytest.mark.slow  # a trace that shows allocations is below
+@pytest.mark.slow  # a quicker test below uses a trace that records allocations
 def test_a_memory_event_of_the_trace_tells_thread_and_time(tmp_path: Path) -> None:
     allocator, address = _allocation(100)
     calls = [
@@ -139,7 +139,8 @@ def test_a_memory_event_of_the_trace_tells_thread_and_time(tmp_path: Path) -> No
     events = [*WINDOW, *map(_event, calls)]
     seen = _memory(address, 1024, 100_250, 2)
     assert _owner(_joined(tmp_path, allocator, [*events, seen])) == (7, "c", None, "memory_event", 1.0, 250)
-    # Not the same allocation: another address, a smaller one, of the host, too far away; or one of two.
+    # Not the same allocation: another address, too small, of the host, or too far away. Two matching events are
+    # ambiguous.
     others = [_memory(address + 512, 1024, 100_250, 2), _memory(address, 512, 100_250, 2),
               _memory(address, 1024, 100_250, 2, device_type=0), _memory(address, 1024, 300_000, 2)]  # fmt: skip
     for other in others:
@@ -148,7 +149,7 @@ def test_a_memory_event_of_the_trace_tells_thread_and_time(tmp_path: Path) -> No
     assert _owner(_joined(tmp_path, allocator, [*events, *twice])) == (7, None, None, None, None, None)
 
 
-# How the owner of an allocation is known by how far events lie from it, ns: the last but one is still taken.
+# Source of an allocation's owner by the distance of events in ns: at the threshold, and 1 ns beyond.
 BOUNDARIES = {
     "snapshot_block_ns": {100_000: "memory_event", 100_001: None},
     "snapshot_gap_ns": {2000: "clock", 2001: None},
@@ -158,7 +159,10 @@ BOUNDARIES = {
 @pytest.mark.slow  # 3 s
 @pytest.mark.parametrize("name", BOUNDARIES)
 def test_events_at_both_sides_of_a_distance(tmp_path: Path, name: str) -> None:
-    """One event of an allocation names its owner. Of two, neither does: the clock, if another event says that clocks agree."""
+    """A single event of an allocation names its owner.
+
+    With two events, the clock decides, if another event shows that the clocks agree.
+    """
     for distance, source in BOUNDARIES[name].items():
         allocator, address = _allocation(100)
         allocator.now_us = START_US + 497
@@ -183,14 +187,17 @@ def test_clocks_that_do_not_meet_leave_operators_null(tmp_path: Path) -> None:
 
 
 def test_a_trace_that_shows_allocations_must_show_this_one(tmp_path: Path) -> None:
-    """Else a thread made it that the trace does not record, or the clocks are too far apart to find it."""
+    """If the trace does not record this allocation, its owner is unknown.
+
+    Either its thread is not recorded, or the clocks are too far apart to match it.
+    """
     allocator, address = _allocation(100)
     other = _memory(address + 512, 1024, 700_000, 1)
     events = [*WINDOW, _event(Call("op", "a", 1, 50_000, 150_000))]
     assert _owner(_joined(tmp_path, allocator, [*events, other])) == (7, None, None, None, None, None)
 
 
-@pytest.mark.slow  # one that is not shown is above
+@pytest.mark.slow  # a test above covers an allocation that the trace does not record
 def test_which_of_the_allocations_that_a_trace_shows_this_one_is(tmp_path: Path) -> None:
     allocator, address = _allocation(100)
     events = [*WINDOW, *map(_event, [Call("op", "a", 1, 50_000, 150_000)])]
@@ -198,7 +205,7 @@ def test_which_of_the_allocations_that_a_trace_shows_this_one_is(tmp_path: Path)
         *(7, "a", None, "clock"),
         *(0.7, None),
     )
-    # Of two the clock decides, unless what is known shows that it is off.
+    # Of two events the clock decides, unless a matched allocation shows that the clock is off.
     twice = [_memory(address, 1024, 99_000, 1), _memory(address, 1024, 101_000, 1)]
     assert _owner(_joined(tmp_path, allocator, [*events, *twice])) == (7, "a", None, "clock", 0.7, None)
     first = allocator.history[1]["addr"]
@@ -211,7 +218,7 @@ def test_which_of_the_allocations_that_a_trace_shows_this_one_is(tmp_path: Path)
         assert _owner(con, 10)[5] == gap
 
 
-@pytest.mark.slow  # steps: above, and in test_lake.py
+@pytest.mark.slow  # tests above and test_lake.py cover steps
 def test_between_two_steps_of_one_number_there_is_none(tmp_path: Path) -> None:
     """Each profiler of a program counts its steps from 0."""
 
@@ -225,7 +232,7 @@ def test_between_two_steps_of_one_number_there_is_none(tmp_path: Path) -> None:
         allocator.alloc(10, [])
         allocator.annotate("ProfilerStep#0", "END")
         allocator.alloc(20, [])
-    allocator.annotate("ProfilerStep#0", "START")  # the snapshot is taken within it
+    allocator.annotate("ProfilerStep#0", "START")  # the snapshot is taken within this step
     allocator.alloc(30, [])
     assert steps_of(allocator, WINDOW) == [0, None, 0, None, None]
 
@@ -237,15 +244,15 @@ def test_between_two_steps_of_one_number_there_is_none(tmp_path: Path) -> None:
     assert _owner(con)[0] is None
 
 
-@pytest.mark.slow  # calls that are open are above, a search below
+@pytest.mark.slow  # tests above cover open calls, and a test below a search
 def test_a_call_that_has_ended_owns_nothing(tmp_path: Path) -> None:
-    """Calls of one thread overlap where times are rounded: the outer one ends before the one in it."""
+    """Calls of one thread may overlap because times are rounded: the outer call ends before the inner one."""
     allocator, _ = _allocation(100)
     calls = [Call("op", "a", 1, 10_000, 80_000), Call("op", "b", 1, 50_000, 150_000)]
     assert _owner(_joined(tmp_path, allocator, [*WINDOW, *map(_event, calls)])) == (7, None, None, None, None, None)
 
 
-@pytest.mark.slow  # others are above
+@pytest.mark.slow  # tests above cover other allocations
 def test_the_last_allocation_of_the_history_is_in_the_trace(tmp_path: Path) -> None:
     allocator, _ = _allocation(100)
     con = _joined(tmp_path, allocator, [*WINDOW, _event(Call("op", "a", 1, 900_000, 1_100_000))])
@@ -275,7 +282,10 @@ def _innermost(calls: list[Call], kind: str, tid: int, at: int) -> Call | None:
 
 
 def _searched(calls: list[Call], first: int, last: int, tids: set[int]) -> tuple[str | None, str | None]:
-    """Operator and module of an allocation made between two ns on one of these threads; None where that is not certain."""
+    """Return operator and module of an allocation between two times in ns on one of these threads.
+
+    Both are None if uncertain.
+    """
     open_calls: dict[tuple[str, int], Call] = {}
     doubtful: set[tuple[str, int]] = set()
     for kind in ("op", "module"):
@@ -305,7 +315,7 @@ def test_owners_are_those_of_a_search(tmp_path: Path, seed: int) -> None:
     calls = [call for tid in (1, 2, 3)[: rng.randint(1, 3)] for call in _nested(rng, tid, 0, 900_000)]
     tids = {call.tid for call in calls}
     allocator = Allocator(now_us=START_US)
-    times: dict[int, tuple[int, int]] = {}  # by size: us of the snapshot, address
+    times: dict[int, tuple[int, int]] = {}  # by size: time in us after START_US, and address
     for number in range(150):
         allocator.now_us += rng.choice((0, 1, 5, 40)) - 3
         size = 513 + number
@@ -314,14 +324,14 @@ def test_owners_are_those_of_a_search(tmp_path: Path, seed: int) -> None:
         allocator.history[-1]["time_us"] = allocator.now_us
         if rng.random() < 0.7:
             allocator.free(times[size][1])
-    # Half of the traces show no allocations; the clocks of some of the others are 20 us apart.
+    # Half of the traces record no allocations; in some of the others, the clocks are 20 us apart.
     n_seen, apart = rng.choice(((0, 0), (0, 0), (0.7, 0), (0.7, 20_000)))
     seen = [
         (address, 1024, 1000 * us + apart + rng.randint(-500, 1500), rng.choice(sorted(tids)))
         for us, address in times.values() if rng.random() < n_seen
     ]  # fmt: skip
     events = [*map(_event, calls), *(_memory(*event) for event in seen)]
-    edge = [x("cpu_op", "edge", -5, 0.001, 9), x("cpu_op", "edge", 20_000, 0.001, 9)]  # the trace covers all of it
+    edge = [x("cpu_op", "edge", -5, 0.001, 9), x("cpu_op", "edge", 20_000, 0.001, 9)]  # covers the whole history
     con = _joined(tmp_path, allocator, [*edge, *events])
     rows = con.execute("SELECT size_bytes, op, module, source FROM snapshot_owners ORDER BY size_bytes").fetchall()
     assert len(rows) == 150
@@ -343,6 +353,6 @@ def test_owners_are_those_of_a_search(tmp_path: Path, seed: int) -> None:
             expected, expected_source = _searched(calls, 1000 * us, 1000 * us + 999, tids), "clock"
         assert (op, module, source) == (*expected, expected_source if any(expected) else None), size
         n_known += any(expected)
-    assert n_known > 0 or seed >= 10  # of some, nothing is certain
+    assert n_known > 0 or seed >= 10  # for some histories, no owner is certain
     sums = con.execute("SELECT sum(size_bytes), round(sum(size_percent), 6) FROM snapshot_peak_owners").fetchall()
     assert sums == [(con.execute("SELECT peak_allocated_bytes FROM snapshot_peaks").fetchall()[0][0], 100.0)]

@@ -1,4 +1,4 @@
-"""Memory snapshots that are read piece by piece say what `pickle.load` says, and hostile ones are refused."""
+"""Memory snapshots read in pieces, with the same content as by `pickle.load`; hostile snapshots are rejected."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def pieces(data: bytes, size: int) -> list[bytes]:
 
 
 def read(data: bytes, folder: Path, size: int = 1 << 16) -> tuple[Any, Rows]:
-    """What is left of the whole, and the rows by table."""
+    """Return the remaining top-level object, and the rows by table."""
     with RowFiles(folder, COLUMNS) as files:
         entries = Entries(files)
         entries.stream = PickleStream(pieces(data, size), entries.fold, entries.append, entries.intern_list)
@@ -47,7 +47,7 @@ def read(data: bytes, folder: Path, size: int = 1 << 16) -> tuple[Any, Rows]:
 
 
 def expected(made: dict[str, Any]) -> dict[str, Any]:
-    """Events, blocks and segments with their stacks, straight from the dictionaries."""
+    """Return events, blocks and segments with their stacks, read from the dictionaries."""
 
     def frames(of: dict[str, Any]) -> tuple[Any, ...] | None:
         return tuple((f["filename"], f["line"], f["name"]) for f in of.get("frames") or ()) or None
@@ -107,7 +107,7 @@ def contents(rows: Rows) -> dict[str, Any]:
 
 
 def busy(seed: int, n: int, device: int = 0) -> Allocator:
-    """Allocations and releases at random, on two streams, with stacks of one to six frames and without."""
+    """Return random allocations and releases on two streams, with stacks of up to six frames or none."""
     chance, allocator = random.Random(seed), Allocator(device=device, max_entries=max(4, n * 2))
     live: list[int] = []
     pending: list[int] = []
@@ -166,7 +166,7 @@ Path(sys.argv[1], "dump").write_bytes(c10d._dump_fr_trace())
 
 @pytest.mark.slow
 def test_what_pytorchs_own_pickler_writes_is_read(tmp_path: Path) -> None:
-    """Snapshots are written by the pickler in C++ that writes dumps of the Flight Recorder, which needs no GPU."""
+    """The C++ pickler that writes snapshots also writes dumps of the Flight Recorder, which needs no GPU."""
     pytest.importorskip("torch")
     command = [sys.executable, "-c", CPP_PICKLE, str(tmp_path)]
     subprocess.run(command, check=True, timeout=120, env=os.environ | {"TORCH_FR_BUFFER_SIZE": "100"})
@@ -187,7 +187,10 @@ def test_equal_stacks_are_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("depth", [999, 1000, 1001, 1002, 2000, 2001])
 def test_a_stack_of_any_length_from_known_frames(tmp_path: Path, depth: int) -> None:
-    """The pickler writes lists in parts of 1000 items; the second stack and its copy have only references to frames."""
+    """The pickler writes lists in parts of 1000 items.
+
+    The second stack and its copy contain only references to frames.
+    """
     frames = stack(*(("/x.py", line, "f") for line in range(depth)))
     allocator = Allocator()
     for known in (frames, frames[1:] + frames[:1], frames[1:] + frames[:1]):
@@ -252,7 +255,7 @@ def test_addresses_that_follow_from_sizes_are_signed(tmp_path: Path, address: in
 
 
 def put(**changed: Any) -> dict[str, Any]:
-    """A snapshot of which one event has other values."""
+    """Return a snapshot in which one event has these values."""
     allocator = Allocator()
     allocator.alloc(100, stack(USER))
     made = snapshot(allocator)
@@ -338,7 +341,10 @@ def test_bytes_of_every_kind_are_refused(tmp_path: Path, data: bytes, said: str)
 @settings(max_examples=examples(400), deadline=None)
 @given(st.data())
 def test_spoilt_pickles_are_refused_or_read(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    """Whatever happens to the bytes, there is a BrokenPickle or rows: no other error, and nothing runs."""
+    """Whatever happens to the bytes, reading raises BrokenPickle or returns rows.
+
+    No other error occurs, and no code runs.
+    """
     whole = bytearray(pickle.dumps(snapshot(busy(data.draw(st.integers(0, 20)), 30))))
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(whole) - 1))

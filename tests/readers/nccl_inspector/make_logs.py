@@ -1,4 +1,4 @@
-"""Logs as the NCCL Inspector writes them: `plugins/profiler/inspector/inspector_json.cc` of NCCL and its README."""
+"""Logs as the NCCL Inspector writes them (`plugins/profiler/inspector/inspector_json.cc` of NCCL and its README)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def stats(n_coll: int, n_p2p: int = 0, dropped: int = 0) -> dict[str, int]:
 
 
 def lines(rank: int, calls: Iterable[Call], version: str = "v4.2", at_us: int = START_US, **more: Any) -> list[str]:
-    """One dump of a rank."""
+    """Return the lines of one dump of a rank."""
     calls, head, about = list(calls), header(rank, version=version), metadata(rank, version, at_us)
     records = [{"coll_perf": coll(call, version, at_us, more.get("is_verbose", False))} for call in calls]
     for p2p in more.get("p2p", ()):

@@ -1,4 +1,4 @@
-"""Logs of the NCCL Inspector: every version's lines become the same rows, bad lines are told, ranks are joined."""
+"""NCCL Inspector logs: every version's lines give the same rows, bad lines are reported, and ranks are joined."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_point_to_point_calls_and_what_was_dropped(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("us", "measured"), [(0, (None, None, None)), (1, (1000, 0.5, 0.5))])
 def test_a_point_to_point_call_without_a_time(us: int, measured: tuple[float | None, ...]) -> None:
-    """The plugin writes 0 where it knows no time of the kernel."""
+    """The plugin writes 0 if it does not know the kernel's time."""
     p2p = {"p2p": "Send", "p2p_sn": 9, "p2p_exec_time_us": us, "p2p_algobw_gbs": us / 2, "p2p_busbw_gbs": us / 2}
     (text,) = lines(0, [], "v4.1", p2p=[p2p])
     row = Records().row(text.encode())
@@ -104,9 +104,9 @@ def test_bad_lines_are_counted_with_the_first_of_them(tmp_path: Path) -> None:
 
 
 def test_a_record_of_v43_needs_its_dump(tmp_path: Path) -> None:
-    """A line without its marker must not get the communicator of another dump; lines that are missing are told."""
+    """A line without its marker must not get the communicator of another dump, and missing lines are reported."""
     first, second = lines(0, CALLS[:3], "v4.3"), lines(0, CALLS[3:], "v4.3")
-    texts = [*first[:-1], *second, second[-1]]  # one is missing, one is too many
+    texts = [*first[:-1], *second, second[-1]]  # one line is missing, and one is a surplus
     lake = loaded(INPUT, [write(tmp_path / "a.log", texts)])
     assert rows(lake, "SELECT fault, n, detail FROM inspector_findings ORDER BY fault") == [
         ("incomplete_dump", 1, "1 lines of a dump are missing before line 4"),
@@ -115,7 +115,7 @@ def test_a_record_of_v43_needs_its_dump(tmp_path: Path) -> None:
     assert rows(lake, "SELECT seq FROM inspector_collectives ORDER BY line") == [(1,), (2,), (4,), (5,)]
 
 
-@pytest.mark.slow  # one that is missing is above
+@pytest.mark.slow  # a test above covers one missing line
 def test_each_missing_line_of_a_dump_counts(tmp_path: Path) -> None:
     (row,) = ingest([write(tmp_path / "a.log", lines(0, CALLS, "v4.3")[:-3])], lake := Lake(tmp_path / "lake")).rows
     assert row.reason == "3 lines could not be read or are missing: inspector_findings"
@@ -164,7 +164,7 @@ def test_of_two_ingestions_at_once_the_longer_log_counts(
     assert rows(Lake(root), "SELECT count(*) FROM inspector_collectives") == [(5,)]
 
 
-@pytest.mark.slow  # a growing one is above
+@pytest.mark.slow  # a test above covers a growing log
 def test_a_damaged_log_is_not_taken_for_a_growing_one(tmp_path: Path) -> None:
     lake, path = Lake(tmp_path / "lake"), tmp_path / "a.log.gz"
     texts = lines(0, [(n, 1 << 20, 1 + n * n % 997) for n in range(3000)], "v4.1")
@@ -188,7 +188,7 @@ def test_other_files_are_not_taken(tmp_path: Path, text: str) -> None:
 
 
 def made(seed: int, n_ranks: int, n_calls: int) -> dict[int, list[tuple[int, Call]]]:
-    """By rank: (day, call), with some of them missing."""
+    """Return (day, call) by rank, with some calls missing."""
     chance = random.Random(seed)
     return {
         rank: [
@@ -201,7 +201,10 @@ def made(seed: int, n_ranks: int, n_calls: int) -> dict[int, list[tuple[int, Cal
 
 
 def waits(by_rank: dict[int, list[tuple[int, Call]]]) -> dict[tuple[int, int], list[int]]:
-    """(day, rank) → collectives seen with others, times last, caused wait us, waited us: by walking over them."""
+    """Return sums by (day, rank), computed by walking over the calls.
+
+    The sums are collectives seen with other ranks, times last, caused wait and own wait, both in us.
+    """
     sums_by_rank: dict[tuple[int, int], list[int]] = {}
     for seq in {call[0] for calls in by_rank.values() for _, call in calls}:
         parts = [(call[2], rank, day) for rank, calls in by_rank.items() for day, call in calls if call[0] == seq]
@@ -230,7 +233,10 @@ def test_a_call_without_a_duration_takes_no_part_in_the_waiting(tmp_path: Path) 
 
 
 def test_a_time_of_the_enqueue_takes_no_part_in_the_waiting(tmp_path: Path) -> None:
-    """collective_cpu: the plugin knows no time of the kernel. Of call 2 one time is of the kernel: none can be compared."""
+    """collective_cpu means that the plugin does not know the kernel's time.
+
+    Only one time of call 2 is a kernel's, so none can be compared.
+    """
     clocks_by_rank = {0: ("kernel_gpu", "kernel_gpu"), 1: ("kernel_cpu", "collective_cpu"), 2: ("collective_cpu",) * 2}
     for rank, clocks in clocks_by_rank.items():
         records = [
@@ -283,7 +289,7 @@ def test_who_the_others_wait_for_is_what_a_walk_finds(
         ]
         for row in answered
     }
-    # Milliseconds have two digits: 10 us. So they are compared in the table.
+    # The answers have milliseconds with two digits (10 us), so the table is compared.
     exact = rows(lake, f"SELECT (dumped_ns // 1000 - {START_US}) // {DAY_US}, rank, count(*), count(*) FILTER (is_last),"
                  " sum(caused_wait_ns) // 1000, sum(waited_ns) // 1000 FROM inspector_matches GROUP BY 1, 2"
                  )  # fmt: skip
@@ -300,7 +306,7 @@ def test_who_the_others_wait_for_is_what_a_walk_finds(
     st.data(),
 )
 def test_any_line_is_a_row_or_a_finding(texts: list[bytes], data: st.DataObject) -> None:
-    """Nothing is silent: every line is a row, a marker of a dump, or counted."""
+    """No line is ignored silently: each is a row, a marker of a dump, or counted."""
     records, n_rows = Records(), 0
     for text in texts:
         if data.draw(st.booleans()) and text:

@@ -1,4 +1,4 @@
-"""Memory of ingesting a log of the NCCL Inspector is below a bound."""
+"""Memory for ingesting a log of the NCCL Inspector is bounded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.readers.nccl_inspector.make_logs import lines
 
 BOUND_MB = 800
-# VmHWM and not ru_maxrss: the latter of a child begins with what its parent held.
+# VmHWM is used because ru_maxrss of a child starts at the memory of its parent.
 CHILD = """
 import sys
 from pathlib import Path
@@ -24,7 +24,7 @@ print(row.status, row.n_events, next(line.split()[1] for line in status.splitlin
 
 
 def write_large(path: Path, n: int) -> Path:
-    """A log of so many collectives: one line, each time with another number."""
+    """Write a log of `n` collectives, one line repeated with different numbers."""
     text = lines(2, [(7_777_777, 1 << 20, 123)])[1]
     before, after = text.split("7777777")
     with path.open("w") as file:
@@ -32,10 +32,10 @@ def write_large(path: Path, n: int) -> Path:
     return path
 
 
-@pytest.mark.slow  # that logs are ingested is in test_logs.py
+@pytest.mark.slow  # test_logs.py checks that logs are ingested
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
 def test_memory_stays_below_the_bound(tmp_path: Path) -> None:
-    """Half a gigabyte, of which DuckDB may hold 300 MB."""
+    """The log is half a gigabyte, and DuckDB may use 300 MB."""
     n = 1_000_000
     log = write_large(tmp_path / "a.log", n)
     done = subprocess.run(

@@ -1,4 +1,7 @@
-"""A small run, written by hand: an operator launches two kernels on two streams, the second waits for the first."""
+"""A small hand-written run: an operator launches two kernels on two streams.
+
+The second kernel waits for the first.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,12 @@ from tests.readers.nsys.writer import NONE, Export
 START = 1_700_000_000_000_000_000
 PID = 4000 << 24
 MAIN = PID | 4000
-TYPE = 7 << 40  # what else is in it is not read
+TYPE = 7 << 40  # the other bits are not read
 SMS, CLOCK = "SMs Active [Throughput %]", "GPC Clock Frequency [MHz]"
 
 
 def small(pid: int = PID, into: Export | None = None) -> Export:
-    """Times in ns since the session's start."""
+    """Return an export of the small run, with times in ns since the session's start."""
     export = into or Export()
     thread = pid | (pid >> 24) & 0xFFFFFF
     if into is None:
@@ -37,7 +40,10 @@ def small(pid: int = PID, into: Export | None = None) -> Export:
 
 
 def sampled() -> Export:
-    """Every 10 us from 5 us on, of GPU 0 and of GPU 1, on which nothing ran; `gemm` runs from 8 to 40 us, `relu` from 41 to 60."""
+    """Return the small run with samples of GPU 0 and of the idle GPU 1, every 10 us from 5 us on.
+
+    `gemm` runs from 8 to 40 us, `relu` from 41 to 60.
+    """
     export = small()
     for gpu in (0, 1):
         for metric, name in enumerate((SMS, CLOCK, "plain")):

@@ -1,4 +1,4 @@
-"""Exports in the commands: one file, and a lake with Kineto's traces beside them."""
+"""Nsight Systems exports in the commands: a single file, and a lake that also contains Kineto traces."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_path_of_a_file(tmp_path: Path) -> None:
     assert parts[0] == parts[1]
 
 
-@pytest.mark.slow  # the rows of each process are in test_processes.py
+@pytest.mark.slow  # test_processes.py checks the rows of each process
 def test_ingest_shows_a_line_for_each_process(tmp_path: Path) -> None:
     export = small()
     small(PID + (1 << 24), into=export)
@@ -61,7 +61,7 @@ def test_ingest_shows_a_line_for_each_process(tmp_path: Path) -> None:
 
 
 def both(folder: Path) -> str:
-    """An export of processes 4000 and 4100; the second has a kernel more."""
+    """Return an export of processes 4000 and 4100, of which the second has an additional kernel."""
     export = small()
     second = PID + (100 << 24)
     small(second, into=export)
@@ -85,7 +85,7 @@ def test_a_process_of_several_is_named(tmp_path: Path) -> None:
     assert "--process PID" in refused("breakdown", path)
 
 
-@pytest.mark.slow  # the same choice is above
+@pytest.mark.slow  # a test above covers the same option
 def test_a_capture_of_one_process(tmp_path: Path) -> None:
     out = tmp_path / "t.json"
     run("timeline", both(tmp_path), "--process", "4100", "--out", str(out))
@@ -100,17 +100,17 @@ def test_a_file_of_several_processes_is_a_capture(tmp_path: Path) -> None:
     assert "is a capture" in refused("why", path, "--step", "1")
 
 
-@pytest.mark.slow  # what only one process has is refused above
+@pytest.mark.slow  # a test above checks the rejection of options for a single process
 def test_processes_without_ranks_have_a_path_each(tmp_path: Path) -> None:
     path = both(tmp_path)
     assert "--process PID" in refused("what-if", path, "--remove", "launch_overhead")
-    output = run("why", path)  # one after the other
+    output = run("why", path)  # in sequence
     assert "--process 4000" in output and "--process 4100" in output
     output_of_second = run("why", path, "--process", "4100")
     assert "--process 4100" in output_of_second and "--process 4000" not in output_of_second
 
 
-@pytest.mark.slow  # the options are in faces/report/test_verdict.py
+@pytest.mark.slow  # tests/faces/report/test_verdict.py tests the options
 def test_commands_of_a_report_are_of_the_shown_process(tmp_path: Path) -> None:
     path = both(tmp_path)
     document = json.loads(run("report", path, "--out", str(tmp_path / "page.html"), "--json"))
@@ -133,7 +133,7 @@ def test_every_command_on_a_file_takes_a_process(tmp_path: Path) -> None:
 
 
 def _grown(*arguments: str) -> dict[str, int]:
-    """What `compare` says of the numbers of GPU work by name."""
+    """Return the differences that `compare` reports in the number of GPU activities, by name."""
     return {
         row["name"]: row["test_n"] - row["control_n"]
         for row in json.loads(run("compare", *arguments, "--json", "--step", "all", "--by", "kernel"))["rows"]
@@ -145,9 +145,12 @@ def test_compare_takes_no_third_process(tmp_path: Path) -> None:
     assert "more than twice" in refused("compare", path, path, *["--process", "4000"] * 3)
 
 
-@pytest.mark.slow  # that --process chooses is in test_a_process_of_several_is_named
+@pytest.mark.slow  # test_a_process_of_several_is_named checks that --process selects
 def test_a_process_that_compare_was_told_once(tmp_path: Path) -> None:
-    """It is that of the file that holds several, on either side; a file of one process has none to choose."""
+    """A single --process applies to the file with several processes, on either side.
+
+    A file with one process does not need the option.
+    """
     path, other = both(tmp_path), tmp_path / "one"
     other.mkdir()
     alone = str(written(small(), other))

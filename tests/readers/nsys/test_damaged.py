@@ -1,4 +1,7 @@
-"""Files that are not as `nsys export` writes them: a clear rejection, or a trace with findings; never a bug, never silence."""
+"""Files that differ from the files of `nsys export`.
+
+Each is clearly rejected or gives a trace with findings, never a bug or silence.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,7 @@ def test_a_trigger_never_runs_and_nothing_is_written(tmp_path: Path) -> None:
 
 
 def test_a_row_that_is_said_to_be_larger_than_memory_is_a_rejection(shared: Path, tmp_path: Path) -> None:
-    """64 bytes of a real file were overwritten: SQLite has no memory for what they now say."""
+    """After 64 bytes of a real file were overwritten, SQLite would need more memory than exists for a row."""
     content = bytearray((shared / "traces" / "nsys" / "healthy_1pct.sqlite").read_bytes())
     content[50840:50904] = b"\xff" * 64
     path = tmp_path / "a.sqlite"
@@ -150,7 +153,7 @@ def test_an_export_that_is_still_running_is_rejected(tmp_path: Path) -> None:
         con.execute("INSERT INTO StringIds VALUES (999, 'late')")
         con.commit()
         assert "a.sqlite-wal lies beside it" in rejection(path)
-    assert load_trace(memory(), path).n_events == 10  # closed, and so checkpointed
+    assert load_trace(memory(), path).n_events == 10  # the connection is closed, so the WAL is merged into the file
 
 
 @pytest.mark.slow
@@ -208,7 +211,7 @@ def test_times_that_no_lake_can_hold(tmp_path: Path) -> None:
 
 
 def test_texts_with_one_number_are_refused(tmp_path: Path) -> None:
-    """Each call of that name would be there twice."""
+    """Each call with that name would appear twice."""
     again = "INSERT INTO s SELECT * FROM StringIds LIMIT 1"
     path = changed(
         tmp_path, "CREATE TABLE s AS SELECT * FROM StringIds", again, "DROP TABLE StringIds",
@@ -224,7 +227,7 @@ def test_ranges_of_an_unknown_type_are_told(tmp_path: Path) -> None:
         ("nsys_unknown_range", "warning", 1)
     ]
     trace = load_trace(memory(), changed(tmp_path, "UPDATE NVTX_EVENTS SET eventType = 75"))
-    assert not trace.findings  # it names a domain
+    assert not trace.findings  # the type names a domain
     name_type = "CREATE TABLE ENUM_NSYS_EVENT_TYPE AS SELECT 80 AS id, 'NvtxDeferredPushPopRange' AS name, '' AS label"
     trace = load_trace(memory(), changed(tmp_path, name_type, "UPDATE NVTX_EVENTS SET eventType = 80"))
     assert [(finding.check_name, finding.severity, finding.n) for finding in trace.findings] == [
@@ -235,15 +238,15 @@ def test_ranges_of_an_unknown_type_are_told(tmp_path: Path) -> None:
 # Fuzz ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow  # random; single damages are above
+@pytest.mark.slow  # random; tests above cover single damages
 @settings(max_examples=examples(80))
 @given(steps())
 def test_whatever_is_in_the_tables(tmp_path_factory: pytest.TempPathFactory, change: list[tuple[Any, ...]]) -> None:
-    """Either a rejection that says what to do, or a trace."""
+    """The result is either a rejection with a remedy or a trace."""
     read_or_rejected(changed_by(change, written(sampled(), tmp_path_factory.mktemp("fuzz"))))
 
 
-@pytest.mark.slow  # random; single damages are above
+@pytest.mark.slow  # random; tests above cover single damages
 @settings(max_examples=examples(60))
 @given(st.data())
 def test_whatever_happened_to_the_bytes(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
@@ -264,7 +267,7 @@ def test_whatever_happened_to_the_bytes(tmp_path_factory: pytest.TempPathFactory
 def test_nothing_that_is_needed_is_missing_silently(
     tmp_path_factory: pytest.TempPathFactory, table: str, data: st.DataObject
 ) -> None:
-    """A needed column that is gone is a warning with the table's name; a table that is gone too, or a rejection."""
+    """If a needed column or its table is missing, a warning names the table, or the file is rejected."""
     from pipelines.readers.nsys.schema import SOURCES
 
     source = next((source for source in SOURCES if source.name == table), None)
@@ -288,7 +291,10 @@ ODD = st.sampled_from([None, 0, -1, 1, 5, 2**31, 2**32 - 1, 2**62, 2**63 - 1, -(
 
 
 def odd_values(con: sqlite3.Connection, change: list[tuple[int, int, int, int | None]]) -> None:
-    """Write odd integers over those of a small export: times, ids, sizes, numbers of streams and devices."""
+    """Overwrite values of a small export with odd integers.
+
+    The values are times, ids, sizes, numbers of streams and devices.
+    """
     tables = [name for (name,) in con.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
     tables = [name for name in tables if name.startswith(("CUPTI_", "NVTX_", "TARGET_INFO_SESSION"))]
     for table_no, column_no, row_no, value in change:
@@ -302,12 +308,12 @@ def odd_values(con: sqlite3.Connection, change: list[tuple[int, int, int, int | 
 
 
 CHANGES = st.lists(st.tuples(*[st.integers(0, 1_000)] * 3, ODD), min_size=1, max_size=5)
-# Each case costs what the models cost; a failure is shown as it is found, since making it smaller runs them again and again.
+# Each case runs the models, so failures are not minimized, which would run the models repeatedly.
 BOUNDED = settings(phases=[Phase.explicit, Phase.generate], deadline=None)
 
 
 def models_run(folder: Path, changes: list[list[tuple[int, int, int, int | None]]], models: Collection[str]) -> None:
-    """Run models over all the exports that are still traces, at once."""
+    """Run models over all exports that are still traces, together."""
     paths = []
     for number, change in enumerate(changes):
         path = written(small(), folder, f"{number}.sqlite")

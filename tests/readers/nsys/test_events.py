@@ -1,4 +1,4 @@
-"""What each table of an export becomes: rows written by hand, and the events of them."""
+"""The events that result from each table of an export, with rows written by hand."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Loaded = tuple[duckdb.DuckDBPyConnection, dict[str, tuple[str, int]]]
 
 
 def loaded(export: Export, folder: Path) -> Loaded:
-    """A connection with the trace, and its findings."""
+    """Return a connection with the trace, and its findings."""
     con = memory()
     trace = load_trace(con, written(export, folder))
     assert trace.format == "sqlite/nsys" and trace.status == "ok"
@@ -36,13 +36,16 @@ def events(con: duckdb.DuckDBPyConnection, columns: str, where: str = "true") ->
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
-    """The small run as it is."""
+    """Return the small run, unchanged."""
     return loaded(small(), tmp_path_factory.mktemp("plain"))
 
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
-    """The small run and, at other times, what many tests look at: to load an export costs the same for few rows and many."""
+    """Return the small run and, at other times, the rows that many tests need.
+
+    Loading an export costs the same for few rows and for many.
+    """
     export, folder = small(), tmp_path_factory.mktemp("mixed")
     for add in (add_records, add_names, add_ranges, add_equal_starts, add_calls, add_nameless, add_machine):
         add(export)
@@ -61,7 +64,7 @@ def test_findings_are_of_what_is_unusual(mixed: Loaded) -> None:
     assert mixed[1] == {
         "unmatched_begin": ("warning", 1),
         "nsys_whole_graph": ("warning", 1),
-        "lost_kernels": ("error", 1),  # of cuLaunchKernelEx
+        "lost_kernels": ("error", 1),  # the launch by cuLaunchKernelEx
         "nsys_unknown_string": ("warning", 3),
         "nsys_shared_stream": ("warning", 1),
         "nsys_tables_left_out": ("info", 1),
@@ -90,8 +93,10 @@ def test_a_small_run(plain: Loaded) -> None:
 
 
 def test_the_path_of_a_small_run_by_hand(tmp_path: Path) -> None:
-    """The launch begins at 2 µs and the first kernel at 8 (a launch delay has the kernel's name); the second kernel waits for
-    its event, and the sync for that."""
+    """The launch begins at 2 µs and the first kernel at 8; a launch delay has the kernel's name.
+
+    The second kernel waits for its event, and the sync waits for the second kernel.
+    """
     con, _ = connect(written(small(), tmp_path))
     run_models(con, load_catalog(), ["critical_path", "event_waits", "kernels"])
     path = con.execute("SELECT name, duration_ns FROM critical_path WHERE duration_ns > 0 ORDER BY seq").fetchall()
@@ -116,15 +121,15 @@ RECORDS = {
 
 
 def add_records(export: Export) -> None:
-    """An event is recorded twice before the wait and once after it; each case has an event, and numbers, of its own."""
+    """Record an event twice before the wait and once after it; each case has its own event and numbers."""
     for case, (sync_ids, _) in enumerate(RECORDS.values()):
         at, first, event = 300_000 + 20_000 * case, 1_000 * (case + 1), 6 + case
         before, again, waited = (number and 100 * case + number for number in sync_ids)
         for start, correlation, sync in ((2_000, 31, before), (4_000, 32, again), (10_000, 33, 100 * case + 4)):
             call(export, "cudaEventRecord_v3020", at + start, at + start + 500, first + correlation)
             record(export, event, first + correlation, 7, sync=sync)  # type: ignore[arg-type]
-        record(export, event, first + 34, 7)  # its call is not in the export
-        # The same number in another context is another event.
+        record(export, event, first + 34, 7)  # the export does not contain its call
+        # The same event number in another context is another event.
         call(export, "cudaEventRecord_v3020", at + 5_000, at + 5_500, first + 35)
         other = {"contextId": 2, "streamId": 9, "correlationId": first + 35, "globalPid": PID, "eventId": event}
         export.add("CUPTI_ACTIVITY_KIND_CUDA_EVENT", **other)
@@ -249,12 +254,12 @@ def test_a_whole_graph_is_neither_computation_nor_communication(mixed: Loaded) -
 
 @pytest.mark.slow  # 4 s
 def test_waits_of_a_process_on_another_gpu_are_for_that_one(tmp_path: Path) -> None:
-    """As in real exports of two processes: the work of the second is on device 1, and its waits say device 0."""
+    """In real exports of two processes, the second process works on device 1, but its waits name device 0."""
     export = small()
     for work in export.rows["CUPTI_ACTIVITY_KIND_KERNEL"]:
         work["deviceId"] = 1
     wait(export, 4, 70_000, 70_100, 16, NONE)
-    export.rows["CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"][-1]["contextId"] = 9  # did no work, so nothing says otherwise
+    export.rows["CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"][-1]["contextId"] = 9  # did no work, so the stated device stays
     _, findings = loaded(export, tmp_path)
     assert findings == {"nsys_device_of_wait": ("info", 2)}
     con, _ = connect(tmp_path / "a.sqlite")
@@ -277,13 +282,13 @@ def test_a_context_whose_work_names_two_gpus_tells_none(tmp_path: Path) -> None:
 
 
 def test_numbers_go_by_their_names_in_the_export(tmp_path: Path) -> None:
-    """Another release may number kinds anew."""
+    """Another release may renumber the kinds."""
     export = small()
     del export.rows["CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"]
     export.add("ENUM_CUPTI_SYNC_TYPE", id=8, name="CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE", label="")
     export.add("ENUM_NSYS_EVENT_TYPE", id=159, name="NvtxPushPopRange", label="")
     wait(export, 8, 20_500, 60_900, 15, 7)
-    wait(export, 2, 20_600, 60_900, 15, 7)  # what is not in the export's list is not known
+    wait(export, 2, 20_600, 60_900, 15, 7)  # types that the export does not list are unknown
     range_of(export, "renumbered", 95_000, 96_000, kind=159)
     con, findings = loaded(export, tmp_path)
     assert events(con, "name", "cat = 'cuda_sync'") == [("Stream Sync",), ("Sync of type 2",)]
@@ -336,7 +341,7 @@ def test_tables_with_a_version_in_their_name_are_read(plain: Loaded, tmp_path: P
     assert events(con, columns) == events(plain[0], columns)
 
 
-@pytest.mark.slow  # tables with a version are above
+@pytest.mark.slow  # a test above covers tables with a version
 def test_of_several_versions_of_a_table_one_counts(tmp_path: Path) -> None:
     path = written(small(), tmp_path)
     with closing(sqlite3.connect(path)) as con:

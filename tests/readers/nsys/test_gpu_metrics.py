@@ -1,4 +1,7 @@
-"""Samples of GPU metrics: each where it was taken, of the GPUs that a process worked on; what is missing is told."""
+"""Samples of GPU metrics: each has its time, and belongs to a GPU on which a process worked.
+
+Findings report missing samples.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from tests.readers.nsys.small import CLOCK, SMS, START, call, kernel, range_of, 
 
 
 def asked(path: Path) -> tuple[duckdb.DuckDBPyConnection, dict[str, int]]:
-    """A connection with the trace, its kernels and both views; its findings."""
+    """Return a connection with the trace, its kernels and both views, and the findings."""
     con, _ = connect(path)
     run_models(con, load_catalog(), ["kernels"])
     for view in ("gpu_metrics", "kernel_gpu_metrics"):
@@ -45,7 +48,7 @@ def test_samples_have_their_time_name_and_unit_and_kernels_their_mean(tmp_path: 
     ]
     units = rows(con, "SELECT metric, unit, count(*), count(value) FROM gpu_metrics GROUP BY 1, 2 ORDER BY 1")
     assert units == [(CLOCK, "MHz", 6, 5), (SMS, "Throughput %", 6, 6), ("plain", None, 1, 1)]
-    # gemm has those of 15, 25 and 35 us, and the plain one of its last ns; relu those of 45 and 55.
+    # gemm has the samples of 15, 25 and 35 us, and the plain metric's sample of its last ns; relu those of 45 and 55.
     query = (
         "SELECT k.name, m.metric, n_samples, mean FROM kernel_gpu_metrics AS m JOIN kernels AS k USING (trace_id, event_id) "
         "ORDER BY 1, 2"
@@ -55,12 +58,12 @@ def test_samples_have_their_time_name_and_unit_and_kernels_their_mean(tmp_path: 
         ("relu", SMS, 2, None),
     ]  # fmt: skip
     assert findings == {"nsys_other_gpus": 12}
-    # They are no work: the trace is as long as without them.
+    # Samples are not GPU work: the trace is as long as without them.
     assert rows(con, "SELECT count(*) FROM kernels") == [(2,)]
 
 
 def test_a_span_has_the_samples_of_its_work(tmp_path: Path) -> None:
-    """Two kernels with 3 and 2 samples, of the 51 us that they took; a third is too short for any."""
+    """Two kernels of 51 us together have 3 and 2 samples, and a third kernel is too short for a sample."""
     export = sampled()
     range_of(export, "part", 500, 95_000)
     call(export, "cudaLaunchKernel_v7000", 62_000, 63_000, 21)
@@ -80,7 +83,7 @@ def test_a_span_has_the_samples_of_its_work(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.slow  # what it says of GPUs is in test_events.py
+@pytest.mark.slow  # test_events.py checks the GPUs of an export
 def test_the_export_tells_which_device_is_which_gpu(tmp_path: Path) -> None:
     path = changed(tmp_path, "CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId INTEGER, cudaId INTEGER, pid INTEGER)",
                    "INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (1, 0, 4000), (0, 1, 4000)")  # fmt: skip
@@ -106,7 +109,7 @@ def test_what_is_missing_or_wrong_is_told(tmp_path: Path) -> None:
     assert rows(con, "SELECT count(*) FROM gpu_metrics") == [(13,)]
 
 
-@pytest.mark.slow  # samples of other GPUs are above, processes in test_processes.py
+@pytest.mark.slow  # tests above cover samples of other GPUs, test_processes.py processes
 def test_processes_have_the_samples_of_their_gpu(tmp_path: Path) -> None:
     export = sampled()
     second = 4100 << 24

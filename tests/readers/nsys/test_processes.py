@@ -1,4 +1,7 @@
-"""Exports of several processes: each with GPU work is a trace, with its own calls, ranges, waits and devices."""
+"""Exports of several processes, of which each process with GPU work is a trace.
+
+The trace has its own calls, ranges, waits and devices.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ THIRD = 4200 << 24  # calls CUDA, and launches nothing
 
 
 def several() -> Export:
-    """Two ranks with the same correlation ids, streams and events; a launcher beside them."""
+    """Return an export of two ranks with the same correlation ids, streams and events, and of a launcher."""
     export = small()
     small(SECOND, into=export)
     kernel(export, "only in the second", 70_000, 71_000, 30, 7, pid=SECOND)
@@ -66,9 +69,9 @@ def test_a_process_has_the_answers_that_it_has_alone(tmp_path: Path) -> None:
     assert all(row in others for row in alone)
 
 
-@pytest.mark.slow  # a process without GPU work is in the first test
+@pytest.mark.slow  # the first test covers a process without GPU work
 def test_one_process_with_gpu_work_is_the_trace_of_the_file(tmp_path: Path) -> None:
-    """Other processes' calls have the same correlation ids, so they must not be in it."""
+    """Calls of other processes have the same correlation ids, so the trace must not contain them."""
     export = small()
     call(export, "cudaGetDeviceCount_v3020", 500, 600, 11, thread=THIRD | 4200)
     path = written(export, tmp_path, "rank3.sqlite")
@@ -97,7 +100,7 @@ def test_a_command_on_the_file_says_which_processes_there_are(tmp_path: Path) ->
 
 
 def test_work_that_belongs_to_nobody_is_rejected(tmp_path: Path) -> None:
-    """Without globalPid nobody knows whose calls launched it."""
+    """Without globalPid, the process that launched the work is unknown."""
     export = several()
     schema = {**{table: tuple(rows[0]) for table, rows in export.rows.items()}, "StringIds": ("id", "value")}
     for table, columns in schema.items():
@@ -117,9 +120,9 @@ def test_an_old_export_of_one_process_needs_no_process_ids(tmp_path: Path) -> No
     assert (row.status, row.n_events) == ("ok", 10)
 
 
-@pytest.mark.slow  # two of one machine are above
+@pytest.mark.slow  # tests above cover two processes of one machine
 def test_the_same_thread_number_on_another_machine_is_another_process(tmp_path: Path) -> None:
-    """Reports of several nodes can be merged: the hardware is in the upper bits."""
+    """Reports of several nodes can be merged, and the upper bits identify the hardware."""
     export = small()
     small(PID | 1 << 48, into=export)
     path = written(export, tmp_path)

@@ -1,4 +1,7 @@
-"""Ranks of an export's processes: what NCCL or the environment says, else the only GPU of each, else unknown."""
+"""Ranks of an export's processes.
+
+They come from NCCL or the environment, otherwise from the only GPU of each process, otherwise they are unknown.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ SECOND = 4100 << 24
 
 
 def on_gpus(*devices: int, machine: int = 0) -> Export:
-    """A process on each of these GPUs; `machine`: in the second's serialized id."""
+    """Return a process on each of these GPUs; `machine` is part of the serialized ids after the first."""
     export = small()
     for number, device in enumerate(devices[1:], 1):
         small(SECOND * number | machine << 48, into=export)
@@ -58,9 +61,9 @@ def test_ranks_of_real_exports(name: str, ranks: dict[int, int]) -> None:
 
 def test_only_one_gpu_each_tells_ranks(tmp_path: Path) -> None:
     assert ranks_of(on_gpus(0, 3), tmp_path) == {4000: 0, 4100: 3}
-    assert ranks_of(on_gpus(0, 0), tmp_path) == {}  # two processes share one, or each sees its own as number 0
-    assert ranks_of(on_gpus(0), tmp_path) == {}  # alone it may be any rank
-    assert ranks_of(on_gpus(0, 3, machine=1), tmp_path) == {}  # of two machines: each counts its own
+    assert ranks_of(on_gpus(0, 0), tmp_path) == {}  # two processes share a GPU, or each numbers its own as 0
+    assert ranks_of(on_gpus(0), tmp_path) == {}  # a single process may be any rank
+    assert ranks_of(on_gpus(0, 3, machine=1), tmp_path) == {}  # two machines, each of which counts its own GPUs
     wide = on_gpus(0, 3)
     kernel(wide, "on another GPU", 70_000, 71_000, 30, 7, pid=PID, deviceId=1)
     assert ranks_of(wide, tmp_path) == {}
@@ -78,7 +81,7 @@ def ranks_with_sources(export: Export, folder: Path) -> dict[int, tuple[int, int
 
 
 def opens(export: Export, thread: int, size: int, rank: int, how: str) -> None:
-    """A communicator, as NCCL's range tells it: as JSON, there or among the texts, or as bytes."""
+    """Add a communicator as NCCL's range records it: as JSON in the row, as a text id, or as bytes."""
     said = json.dumps({"NCCL communicator ID": 7, "No. of ranks": size, "Rank": rank, "CUDA device": 0})
     packed = struct.pack("<4Q QIIIi", 1, 9, 24, 32, 7, size, rank, 0, 0)
     payload = {"json": {"jsonText": said}, "text": {"jsonTextId": export.text(said)}, "bytes": {"binaryData": packed}}
@@ -88,7 +91,10 @@ def opens(export: Export, thread: int, size: int, rank: int, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["json", "text", "bytes"])
 def test_communicators_tell_ranks(how: str, tmp_path: Path) -> None:
-    """The largest that each process opened; nothing where two have one rank, one has none, or sizes differ."""
+    """The largest communicator that each process opened determines its rank.
+
+    Ranks are unknown if two processes have the same rank, a process has none, or sizes differ.
+    """
     export = on_gpus(0, 0)
     for place, name in enumerate(("NCCL communicator ID", "No. of ranks", "Rank", "CUDA device")):
         offset = (None, 8, 12, 16)[place]
@@ -99,7 +105,7 @@ def test_communicators_tell_ranks(how: str, tmp_path: Path) -> None:
     opens(export, SECOND_MAIN, 8, 3, how)
     assert ranks_with_sources(export, tmp_path) == {4000: (5, 8, "nccl"), 4100: (3, 8, "nccl")}
     opens(export, MAIN, 8, 3, how)
-    assert ranks_with_sources(export, tmp_path) == {}  # of two of its largest communicators, either could be all ranks'
+    assert ranks_with_sources(export, tmp_path) == {}  # two communicators are largest, and either could be the job's
     opens(export, MAIN, 9, 3, how)
     opens(export, SECOND_MAIN, 9, 3, how)
     assert ranks_with_sources(export, tmp_path) == {}
@@ -129,7 +135,7 @@ def with_environment(export: Export) -> Export:
 
 
 def test_the_environment_tells_the_rank_of_the_only_process(tmp_path: Path) -> None:
-    """Of several it is the launcher's."""
+    """With several processes, the environment is the launcher's."""
     assert ranks_with_sources(with_environment(small()), tmp_path) == {4000: (6, 8, "environment")}
     assert ranks_with_sources(with_environment(on_gpus(0, 0)), tmp_path) == {}
 
@@ -146,7 +152,7 @@ def test_the_environment_tells_the_rank_of_the_only_process(tmp_path: Path) -> N
     ),
 )
 def test_the_environment_goes_before_the_file_s_name(tmp_path: Path, said: str, name: str, expected: tuple) -> None:
-    """What NCCL says of one process does not."""
+    """NCCL's data of a single process does not take precedence over the name."""
     if said == "environment":
         export = with_environment(small())
     else:
@@ -157,7 +163,10 @@ def test_the_environment_goes_before_the_file_s_name(tmp_path: Path, said: str, 
 
 @pytest.mark.slow  # 6 s
 def test_a_file_whose_gpus_tell_ranks_is_a_capture(tmp_path: Path) -> None:
-    """Numbers of GPUs begin anew on each node, so two such files are not ranks of one capture. Other files' names tell ranks."""
+    """GPU numbers start again on each node, so two such files are not ranks of one capture.
+
+    The names of other files give their ranks.
+    """
     nodes = [written(on_gpus(0, 1), tmp_path, "rank7.sqlite"), tmp_path / "b.sqlite"]
     again = on_gpus(0, 1)
     kernel(again, "more", 70_000, 71_000, 30, 7, pid=PID)
@@ -181,10 +190,10 @@ def test_a_file_whose_gpus_tell_ranks_is_a_capture(tmp_path: Path) -> None:
         ("rank6.sqlite", none, none, 1, 0),
         ("rank7.sqlite", ["device", "device"], none, 1, 2),
     ]
-    assert len({row[4] for row in files}) == 3  # rank5 and rank6 are of the folder
+    assert len({row[4] for row in files}) == 3  # rank5 and rank6 are in the folder's group
 
 
-@pytest.mark.slow  # ranks of several processes are above
+@pytest.mark.slow  # tests above cover the ranks of several processes
 def test_one_process_of_a_file_has_the_rank_that_it_has_in_a_lake(tmp_path: Path) -> None:
     for export, rank in ((on_gpus(0, 1), 1), (on_gpus(0, 0), None)):
         con = memory()
@@ -193,9 +202,9 @@ def test_one_process_of_a_file_has_the_rank_that_it_has_in_a_lake(tmp_path: Path
 
 
 @needs_real
-@pytest.mark.slow  # small ones are above
+@pytest.mark.slow  # tests above use small exports
 def test_processes_of_a_real_export_are_a_capture_on_one_clock(tmp_path: Path) -> None:
-    """33 exchanges each, without a word on their group: kernels of a stream, by their order."""
+    """Each process has 33 exchanges without a group, so kernels of a stream are matched by their order."""
     lake = Lake(tmp_path / "lake")
     ingest([REAL / "mfu_2gpu_before.sqlite"], lake)
     con = open_analyst(lake.root, ["clock_offsets", "capture_critical_path"])
@@ -206,7 +215,7 @@ def test_processes_of_a_real_export_are_a_capture_on_one_clock(tmp_path: Path) -
 
 
 @needs_real
-@pytest.mark.slow  # that what-if takes such a file as a capture, and `--process`, are in test_commands.py
+@pytest.mark.slow  # test_commands.py checks `--process` and what-if on such a capture
 def test_a_real_export_is_a_capture_for_why() -> None:
     output = CliRunner().invoke(app, ["why", str(REAL / "mfu_2gpu_before.sqlite")]).output
     assert "through 2 ranks" in output

@@ -1,4 +1,7 @@
-"""A run as Nsight Systems exports it gives the same answers as the run's Kineto trace, but for what the tool does not see."""
+"""A run exported by Nsight Systems gives the same answers as the run's Kineto trace.
+
+The exceptions are data that Nsight Systems does not record.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,8 @@ TABLES = (
     "kernels", "launches", "event_waits", "temporal_breakdown", "merged_intervals", "queue_length", "min_launch_latency",
     "streams", "idle_gaps", "host_gpu_overlap", "critical_path_edges", "critical_path_summary", "critical_path",
 )  # fmt: skip
-# What Nsight Systems does not see: Kineto's ids that join operators with execution traces and Python frames, and arguments.
+# Columns that Nsight Systems does not record: Kineto's ids that join operators with execution traces and Python frames,
+# and arguments.
 NOT_SEEN = {"external_id", "python_id", "python_parent_id", "flow_id", "bp", "extra", "args", "cuda_sync_kind", "scope"}
 NUMBERS = {
     "trace_id",
@@ -40,10 +44,10 @@ NUMBERS = {
 def rows(
     con: duckdb.DuckDBPyConnection, table: str, leave_out: frozenset[str] | set[str] = frozenset()
 ) -> Counter[tuple]:
-    """The rows of a table, in which numbers of events became what the events are."""
+    """Return the rows of a table, with numbers of events replaced with the events."""
     events = con.execute("SELECT event_id, cat, name, pid, tid, start_ns, duration_ns FROM events").fetchall()
     known = {number: rest for number, *rest in events}
-    # The profiler's own span, which is in Kineto's traces only, is longer than the events.
+    # The profiler's own span, which only Kineto's traces contain, is longer than the events.
     result = con.execute(f"SELECT * FROM {table}{' WHERE step IS NOT NULL' if table == 'host_gpu_overlap' else ''}")
     names = [column[0] for column in result.description or ()]
 
@@ -61,9 +65,9 @@ def rows(
 
 
 def compare(traces: list[Path], tables: tuple[str, ...] = TABLES, with_events: bool = True) -> None:
-    """The even ones are Kineto's, each followed by the same run as an export.
+    """Compare traces in pairs: a Kineto trace, then the same run as an export.
 
-    Real traces have events that are nobody's answer and that the writer leaves out: their `events` differ.
+    Real traces have events that no answer uses and that the writer omits, so their `events` differ.
     """
     con, trace_ids = connect_all(traces)
     run_models(con, load_catalog(), {*tables, *ANSWERED})
@@ -117,8 +121,8 @@ def test_the_path_has_the_length_that_the_simulation_knows(tmp_path: Path) -> No
     assert lengths == [rank.truth.full.length_ns for rank in capture.ranks]
 
 
-# The path may be another of the same length; and of two operators that are equal in all times, who encloses whom is told
-# by the order of the file, on which idle_gaps depends.
+# The path may be another one of the same length. If two operators have equal times, the order of the file determines
+# which encloses the other, and idle_gaps depends on this.
 OF_RANDOM = tuple(table for table in TABLES if table not in ("critical_path", "critical_path_summary", "idle_gaps"))
 
 
@@ -139,10 +143,10 @@ def test_random_captures(tmp_path: Path, schema: dict[str, tuple[str, ...]], n: 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", first_of(["alexnet", "cuda_event_sync", "simple_add"], 1))
 def test_real_traces(shared: Path, tmp_path: Path, name: str) -> None:
-    """Traces of real runs with waits, written as exports of them: the graph is the same, edge for edge."""
+    """Traces of real runs with waits are written as exports, and their graph is the same, edge for edge."""
     kineto = shared / "traces" / "critical_path" / f"{name}.json.gz"
     export = export_of(document_of(kineto)).write(tmp_path / "a.sqlite")
-    # (The rows of simple_add name the stream alone. An export has no column for that.)
+    # The rows of simple_add specify only the stream, and an export has no column for that.
     waits = ("event_waits",) if name != "simple_add" else ()
     compare([kineto, export], ("kernels", "launches", *waits, "temporal_breakdown", "critical_path_edges"), False)
 
@@ -151,8 +155,10 @@ PLACES = {"cpu_op": 1, "user_annotation": 1, "cuda_runtime": 2, "cuda_driver": 2
 
 
 def in_order(document: dict[str, Any]) -> dict[str, Any]:
-    """The document in the order of an export's events: of calls of two threads that begin in the same µs, the first in the
-    file counts as the first, and an export has no such order. Nor does it tell which of two equal ranges encloses the other.
+    """Return the document in the order of an export's events.
+
+    If calls of two threads begin in the same µs, the order in the file decides, which an export does not have. It also
+    does not record which of two equal ranges encloses the other.
     """
 
     def place(event: dict[str, Any]) -> tuple[float, ...]:

@@ -1,7 +1,8 @@
-"""Writes a Kineto trace as `nsys export --type sqlite` would write the same run: by the public schema, from no real file.
+"""Writer of a Kineto trace as `nsys export --type sqlite` would write the same run.
 
-What Nsight Systems does not see is left out: Python frames, arguments of operators, copies of annotations on the GPU.
-Names of tables, columns and enums: NVIDIA's "SQLite Schema Reference", release 2026.4 (schema 3.28.1).
+It follows the public schema, not a real file. It omits data that Nsight Systems does not record: Python frames,
+arguments of operators, copies of annotations on the GPU. Names of tables, columns and enums are from NVIDIA's "SQLite
+Schema Reference", release 2026.4 (schema 3.28.1).
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ NEW = {
     "GPU_METRICS": ("timestamp", "typeId", "metricId", "value"),
     "TARGET_INFO_GPU_METRICS": ("typeId", "sourceId", "typeName", "metricId", "metricName"),
 }  # fmt: skip
-"""Table → columns of release 2026.4, as far as anything reads them."""
-# What release 2024.6 (schema 3.16.1) does not have of these.
+"""Table → columns of release 2026.4, as far as a reader uses them."""
+# Columns that release 2024.6 (schema 3.16.1) does not have.
 _SINCE_2024 = {
     "TARGET_INFO_SESSION_START_TIME": ("systemClockNs", "sessionStartCntVctNs"),
     "CUPTI_ACTIVITY_KIND_KERNEL": ("graphId",),
@@ -99,13 +100,13 @@ _ENUM_ROWS = {
 
 @dataclass
 class Export:
-    """The rows of an export by table, each with the columns that it knows."""
+    """The rows of an export by table, each with its known columns."""
 
     rows: defaultdict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
     strings: dict[str, int] = field(default_factory=dict)
 
     def text(self, value: str) -> int:
-        """Returns the number of a text."""
+        """Return the number of a text."""
         return self.strings.setdefault(value, len(self.strings) + 1)
 
     def add(self, table: str, **values: Any) -> None:
@@ -132,15 +133,16 @@ class Export:
 
 
 def document_of(path: Path) -> dict[str, Any]:
-    """Returns a Kineto trace with exact times."""
+    """Return a Kineto trace with exact times."""
     raw = path.read_bytes()
     return json.loads(gzip.decompress(raw) if path.name.endswith(".gz") else raw, parse_float=Decimal)
 
 
 def export_of(document: Mapping[str, Any], into: Export | None = None, hardware: int = 0) -> Export:
-    """Returns what Nsight Systems would export of the run that a Kineto trace shows; `into`: beside other processes.
+    """Return the export that Nsight Systems would write for the run of a Kineto trace.
 
-    `hardware`: number in the serialized process ids.
+    `into` is an export of other processes to which the run is added. `hardware` is a number in the serialized process
+    ids.
     """
     export = into or Export()
     events = [e for e in document["traceEvents"] if e["ph"] == "X" or e.get("name") == "thread_name"]
@@ -228,7 +230,7 @@ class _Writer:
     def nvtx(self, event: dict[str, Any], text: str) -> None:
         thread = self.pid | int(event["tid"])
         named: dict[str, Any] = {"text": text}
-        if len(text) % 2:  # registered texts are numbers, others are not
+        if len(text) % 2:  # registered texts are stored as numbers, others as text
             named = {"textId": self.export.text(text)}
         self.export.add("NVTX_EVENTS", **self.times(event), eventType=59, globalTid=thread, domainId=0, **named)
 

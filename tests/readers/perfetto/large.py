@@ -1,7 +1,7 @@
-"""Large Perfetto traces as PyTorch writes them: groups of slices, all begins and then all ends, and work on a GPU.
+"""Large Perfetto traces as PyTorch writes them: groups of slices, all begins and then all ends, and GPU work.
 
-Building each packet in Python would take longer than reading it, so one group is built, and its times, which take nine bytes
-each since 2002, are moved on for every further one.
+Building each packet in Python is slower than reading it. So one group is built, and its bytes are repeated with shifted
+times. Each time is a nine-byte varint, so the length stays the same.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from tests.readers.perfetto.writer import STAGES, Written, pb
 
 SLICES = 2_000
-"""Slices of threads in a group; as many again as KERNELS on a GPU."""
+"""Slices of threads in a group, in addition to KERNELS kernels on a GPU."""
 KERNELS = 500
 _FIRST_NS = 1_780_000_000_000_000_000
 _STEP_NS = 10_000
@@ -21,7 +21,7 @@ _BYTES = 9
 
 
 def write_large(path: Path, groups: int) -> int:
-    """Write so many groups one after another; returns the number of slices and of pieces of GPU work together."""
+    """Write this number of groups in sequence, and return the number of slices and GPU activities."""
     written = Written()
     args = {"External id": 1, "Sequence number": 2, "Input Dims": [[1, 2, 3]] * 4}
     slices = [
@@ -45,7 +45,7 @@ def write_large(path: Path, groups: int) -> int:
 
 
 def _packets(trace: pb.Trace) -> tuple[bytes, np.ndarray, np.ndarray]:
-    """Returns the trace's bytes, the places of all times in them, and the times, ns."""
+    """Return the trace's bytes, the offsets of all times in them, and the times in ns."""
     whole, places, times = bytearray(), [], []
     for packet in trace.packet:
         encoded = pb.Trace(packet=[packet]).SerializeToString()
@@ -57,7 +57,7 @@ def _packets(trace: pb.Trace) -> tuple[bytes, np.ndarray, np.ndarray]:
 
 
 def _varints(values: np.ndarray) -> np.ndarray:
-    """Returns numbers from 2^56 to 2^63 as protobuf writes them, a row of nine bytes each."""
+    """Return numbers from 2^56 to 2^63 as protobuf varints, one row of nine bytes each."""
     shifts = 7 * np.arange(_BYTES)
     parts = (values[:, None] >> shifts) & 0x7F
     parts[:, :-1] |= 0x80

@@ -1,4 +1,4 @@
-"""Packets that hold compressed packets (`TracePacket.compressed_packets`): the same events, in bounded memory."""
+"""Packets that contain compressed packets (`TracePacket.compressed_packets`): the same events, in bounded memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def two_slices() -> Written:
 
 
 def compressed(content: bytes, pack: Callable[[bytes], bytes] = zlib.compress) -> bytes:
-    """A trace of one packet with the packets of another one."""
+    """Return a trace of one packet that contains the packets of another trace."""
     return pb.Trace(packet=[pb.TracePacket(compressed_packets=pack(content))]).SerializeToString()
 
 
@@ -38,7 +38,10 @@ def broken(trace: ReadTrace) -> int:
 
 @pytest.mark.parametrize("how", first_of(["every other", "all in one", "the first three"], 1))
 def test_they_are_read_where_they_stand(tmp_path: Path, how: str) -> None:
-    """All in one packet; or every other packet in one of its own, between those that are not compressed."""
+    """Compressed packets are read in place, between packets that are not compressed.
+
+    All packets are in one compressed packet, or every other packet is, or only the first three.
+    """
     whole = two_slices().bytes()
     packets = [pb.Trace(packet=[packet]).SerializeToString() for packet in pb.Trace.FromString(whole).packet]
     content = {
@@ -56,11 +59,11 @@ def test_they_are_read_where_they_stand(tmp_path: Path, how: str) -> None:
     "damage",
     first_of(
         [
-            lambda data: data[:-9],  # cut off
-            lambda data: b"\0" + data[1:],  # no zlib
+            lambda data: data[:-9],  # truncated
+            lambda data: b"\0" + data[1:],  # not zlib
             lambda data: data + b"more",
             lambda data: zlib.compress(zlib.decompress(data) + b"\x0a\x7f\0"),  # ends within a packet
-            lambda data: zlib.compress(b"\x12\x00" + zlib.decompress(data)),  # no packet
+            lambda data: zlib.compress(b"\x12\x00" + zlib.decompress(data)),  # not a packet
         ],
         1,
     ),
@@ -69,11 +72,11 @@ def test_damage_is_counted_and_ends_there(tmp_path: Path, damage: Callable[[byte
     whole = two_slices().bytes()
     inner = compressed(whole, lambda data: damage(zlib.compress(data)))
     con, trace = loaded(tmp_path / "a.pftrace", inner + whole)
-    assert ("X", "b", 12, 3) in spans(con)  # of the packets after it
+    assert ("X", "b", 12, 3) in spans(con)  # from the packets after the damaged one
     assert (broken(trace), trace.status) == (1, "partial")
 
 
-@pytest.mark.slow  # other damage is above
+@pytest.mark.slow  # tests above cover other damage
 def test_what_is_compressed_twice_is_left_out(tmp_path: Path) -> None:
     whole = two_slices().bytes()
     con, trace = loaded(tmp_path / "a.pftrace", compressed(compressed(whole) + whole))
@@ -82,7 +85,7 @@ def test_what_is_compressed_twice_is_left_out(tmp_path: Path) -> None:
 
 
 def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """24 MiB out of 24 KiB, twice: no more than a step beyond the limit is inflated."""
+    """24 KiB decompress to 24 MiB, twice. At most one step beyond the limit is decompressed."""
     monkeypatch.setattr(limits, "RATIO_FROM", 16 << 20)
     packet = pb.Trace(packet=[pb.TracePacket(for_testing=pb.TestEvent(str="0" * (1 << 20)))]).SerializeToString()
     inflated = 0
@@ -107,7 +110,7 @@ def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path, monkeypatch: py
     assert 16 << 20 < inflated < 20 << 20
 
 
-@pytest.mark.slow  # long packets: test_events.py
+@pytest.mark.slow  # test_events.py tests long packets
 def test_a_long_packet_in_a_small_one_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRACELAKE_MAX_EVENT_MIB", "1")
     packet = pb.Trace(packet=[pb.TracePacket(for_testing=pb.TestEvent(str="0" * (2 << 20)))]).SerializeToString()

@@ -1,4 +1,4 @@
-"""Files with any bytes: a clear rejection, or a trace that says what is wrong; never a bug, never silence."""
+"""Files with any bytes: a clear rejection, or a trace with findings, never a bug or silence."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ N = 40
 
 
 def small() -> bytes:
-    """Forty slices of one thread, each in its own two packets."""
+    """Return forty slices of one thread, each in its own two packets."""
     written = Written()
     track = written.track(7, 8, "main")
     for i in range(N):
@@ -35,7 +35,7 @@ WHOLE = small()
 
 
 def boundaries() -> set[int]:
-    """Where one packet ends and the next begins."""
+    """Return the offsets at which packets begin or end."""
     packets = pb.Trace.FromString(WHOLE).packet
     places = {0}
     for packet in packets:
@@ -46,11 +46,11 @@ def boundaries() -> set[int]:
 BOUNDARIES = boundaries()
 
 
-@pytest.mark.slow  # one cut is in test_events.py
+@pytest.mark.slow  # test_events.py tests a single cut
 @settings(max_examples=examples(20), deadline=None)
 @given(st.integers(0, len(WHOLE) - 1), st.booleans())
 def test_a_cut_is_never_silent(tmp_path_factory: pytest.TempPathFactory, end: int, packed: bool) -> None:
-    """What is there was written, and either nothing is missing or a finding tells."""
+    """The rows are events of the original, and a finding reports missing events."""
     path = tmp_path_factory.mktemp("cut") / "a.pftrace"
     path.write_bytes(gzip.compress(WHOLE)[: -1 - end % 60] if packed else WHOLE[:end])
     con = memory()
@@ -62,7 +62,7 @@ def test_a_cut_is_never_silent(tmp_path_factory: pytest.TempPathFactory, end: in
     names = {name for (name,) in con.execute("SELECT name FROM events WHERE ph = 'X'").fetchall()}
     assert names <= {f"slice {i}" for i in range(N)}
     checks = {finding.check_name for finding in trace.findings}
-    # A cut between two packets cannot be seen, but for a slice that has lost its end.
+    # A cut between two packets is visible only if a slice has lost its end.
     assert len(names) == N or checks & {"truncated", "unmatched_begin"} or (not packed and end in BOUNDARIES)
 
 

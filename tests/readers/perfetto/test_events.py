@@ -1,4 +1,4 @@
-"""Each thing that a Perfetto trace can say, in a trace written by hand."""
+"""Each kind of record of a Perfetto trace, in traces written by hand."""
 
 from __future__ import annotations
 
@@ -60,7 +60,10 @@ def test_slices_nest_by_time(tmp_path: Path) -> None:
 
 
 def of_rocprofv3(stage: str = "") -> Written:
-    """A kernel as `rocprofv3 --output-format pftrace` writes it, on a track without a process; work of PyTorch's stage."""
+    """Return a kernel as `rocprofv3 --output-format pftrace` writes it, on a track without a process.
+
+    With `stage`, also return GPU work as a render stage, as PyTorch writes it.
+    """
     written = Written()
     written.descriptors.append(pb.TracePacket(track_descriptor=pb.TrackDescriptor(uuid=99, name="AGENT [0] QUEUE [0]")))
     for ts, track, category, name in (
@@ -88,7 +91,10 @@ def test_gpu_work_of_unknown_category_is_a_finding(tmp_path: Path) -> None:
 
 
 def test_slices_that_touch_are_paired_by_their_order(tmp_path: Path) -> None:
-    """As PyTorch writes them: all begins, then all ends, so that time alone cannot tell which end is whose."""
+    """PyTorch writes all begins and then all ends.
+
+    So time alone does not determine which end belongs to which slice.
+    """
     written = Written()
     track = written.track(7, 8, "main")
     for kind, times in ((BEGIN, (10, 20, 20, 30)), (END, (20, 30, 25, 30))):
@@ -98,7 +104,7 @@ def test_slices_that_touch_are_paired_by_their_order(tmp_path: Path) -> None:
     assert spans(con) == [("X", "a", 10, 10), ("X", "b", 20, 10), ("X", "c", 20, 5), ("X", "d", 30, 0)]
 
 
-@pytest.mark.slow  # rare; how slices nest is above
+@pytest.mark.slow  # rare; tests above cover nested slices
 def test_one_that_would_end_before_it_begins_makes_all_of_its_run_nest_by_time(tmp_path: Path) -> None:
     written = Written()
     track = written.track(7, 8, "main")
@@ -119,9 +125,9 @@ def test_what_has_no_other_half_is_counted(tmp_path: Path) -> None:
     assert spans(con) == [("E", None, 5, None), ("B", "a", 10, None), ("X", "b", 20, 10)]
 
 
-@pytest.mark.slow  # an end without its begin is above
+@pytest.mark.slow  # a test above covers an end without a begin
 def test_ends_before_all_begins(tmp_path: Path) -> None:
-    """Of two writers, as when a trace begins within slices."""
+    """Two writers have such ends, as when a trace begins within slices."""
     written = Written()
     track = written.track(7, 8, "main")
     for writer in (1, 2):
@@ -131,9 +137,9 @@ def test_ends_before_all_begins(tmp_path: Path) -> None:
     assert spans(con) == [("E", None, 6, None), ("E", None, 7, None), ("X", "a", 11, 10), ("X", "a", 12, 10)]
 
 
-@pytest.mark.slow  # arrows are below
+@pytest.mark.slow  # a test below covers arrows
 def test_arrows_of_ends(tmp_path: Path) -> None:
-    """An end that closes a slice is no event of its own, and no place of an arrow; one without a begin is."""
+    """An end that closes a slice is not a separate event and has no arrow. An end without a begin has both."""
     written = Written()
     track = written.track(7, 8, "main")
     for ts, kind, name in ((5, END, ""), (10, BEGIN, "a"), (20, END, ""), (30, INSTANT, "b")):
@@ -161,7 +167,7 @@ def test_names_hold_until_the_state_is_cleared(tmp_path: Path) -> None:
 
 
 def test_clocks(tmp_path: Path) -> None:
-    """An incremental clock in us that belongs to the writer; a clock of which nothing is known."""
+    """The clocks are an incremental clock in us that belongs to the writer, and an unknown clock."""
     written = Written()
     track = written.track(7, 8, "main")
     snapshot = written.packet().clock_snapshot
@@ -222,7 +228,7 @@ def test_what_is_not_read_is_counted(tmp_path: Path) -> None:
 
 
 def test_an_empty_list_is_one(tmp_path: Path) -> None:
-    """PyTorch writes it as an annotation without a value; its null is a text (emitJsonValue)."""
+    """PyTorch writes an empty list as an annotation without a value, and null as a text (emitJsonValue)."""
     args = {"Input Dims": [[128, 256], []], "Concrete Inputs": [], "Input type": ["float", None]}
     written = Written()
     packet = event(written, 10, INSTANT, written.track(7, 8, "main"), "aten::mul")
@@ -235,7 +241,7 @@ def test_an_empty_list_is_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_last", [True, False])
 def test_an_annotation_of_a_kernel_does_not_move_it(tmp_path: Path, is_last: bool) -> None:
-    """`mark_kernels({"stream": 60})` of torch.cuda._graph_annotations, next to PyTorch's own `stream id`."""
+    """`mark_kernels({"stream": 60})` of torch.cuda._graph_annotations is stored next to PyTorch's own `stream id`."""
     written = Written()
     args = {"device": 0, "stream": 7, "graph node id": 4}
     written.stage({"cat": "kernel", "ts": 1, "dur": 2, "tid": 7, "name": "gemm", "args": args}, 0)
@@ -250,9 +256,12 @@ def test_an_annotation_of_a_kernel_does_not_move_it(tmp_path: Path, is_last: boo
     assert con.execute(query).fetchall() == [("0", "7", 0, 7, "7", "phase")]
 
 
-@pytest.mark.slow  # work of GPUs: test_kinds.py
+@pytest.mark.slow  # test_kinds.py tests GPU work
 def test_work_without_a_gpu_has_the_device_of_its_arguments(tmp_path: Path) -> None:
-    """Protobuf leaves out what a writer does not set, such as GPU 0; a row without a process would be on no thread."""
+    """Protobuf omits fields that a writer does not set, such as GPU 0.
+
+    A row without a process would belong to no thread.
+    """
     written = Written()
     written.track(7, 8, "main")
     written.stage({"cat": "kernel", "ts": 1, "dur": 2, "tid": 7, "name": "gemm", "args": {"device": 1}}, 0)
@@ -314,7 +323,7 @@ def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_json_with_this_name_is_read_as_json(tmp_path: Path) -> None:
-    """torch.profiler writes JSON into any name where the CUPTI monitor does not run."""
+    """torch.profiler writes JSON under any file name if the CUPTI monitor does not run."""
     content = b'{"traceEvents": [{"ph": "X", "name": "a", "ts": 1, "dur": 2, "pid": 1, "tid": 1}]}'
     con, trace = loaded(tmp_path / "a.pftrace", content)
     assert (trace.format, len(spans(con))) == ("json/object", 1)

@@ -1,4 +1,4 @@
-"""Copies and memsets have Kineto's names where the file tells their kind, and a finding counts those of which it does not."""
+"""Copies and memsets have Kineto's names if the file records their kind, and a finding counts the others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytest.importorskip("perfetto", reason="reading Perfetto traces needs the extra 
 from tests.readers.perfetto.test_events import BEGIN, END, event, loaded
 from tests.readers.perfetto.writer import Written, annotate
 
-# What torch/profiler/_cupti/monitor_trace.py writes; a number where it has no name for it.
+# Arguments as torch/profiler/_cupti/monitor_trace.py writes them, with a number for a kind without a name.
 COPIES = [
     ({"copy kind": "HtoD", "src kind": "pageable", "dst kind": "device"}, "Memcpy HtoD (Pageable -> Device)"),
     ({"copy kind": "DtoH", "src kind": "device", "dst kind": "pinned"}, "Memcpy DtoH (Device -> Pinned)"),
@@ -25,7 +25,7 @@ MEMSETS = [({"memory kind": 3}, "Memset (Device)"), ({"memory kind": 0}, "Memset
 
 
 def slices(kind: str, cases: list[tuple[dict[str, Any], str]]) -> Written:
-    """As slices, as PyTorch wrote them first."""
+    """Return the cases as slices, as the first PyTorch versions wrote them."""
     written = Written()
     track = written.track(0, 7, "stream 7")
     for i, (args, _) in enumerate(cases):
@@ -37,7 +37,7 @@ def slices(kind: str, cases: list[tuple[dict[str, Any], str]]) -> Written:
 
 
 def stages(cat: str, cases: list[tuple[dict[str, Any], str]]) -> Written:
-    """As render stages, as PyTorch writes them since."""
+    """Return the cases as render stages, as later PyTorch versions write them."""
     written = Written()
     written.track(7, 8, "main")
     for i, (args, _) in enumerate(cases):

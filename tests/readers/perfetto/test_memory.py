@@ -1,4 +1,7 @@
-"""Memory of reading a Perfetto trace is below a bound; that it levels off beyond this size is not shown here."""
+"""Memory for reading a Perfetto trace is bounded at one size.
+
+The test does not check that it stays constant beyond this size.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from tests.readers.sqlite_exports.test_memory import BOUND_MB, peak_mb
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
 def test_memory_stays_below_the_bound(tmp_path: Path) -> None:
-    """300,000 slices."""
+    """The trace has 240,000 slices and 60,000 kernels."""
     n = write_large(tmp_path / "a.pftrace", 120)
     n_events, peak = peak_mb(tmp_path / "a.pftrace", tmp_path)
     assert n_events == n + 2

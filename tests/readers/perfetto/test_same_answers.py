@@ -1,4 +1,7 @@
-"""A run as a Perfetto trace gives the same answers as the run's Kineto trace, but for what such a file does not say."""
+"""A run as a Perfetto trace gives the same answers as its Kineto trace.
+
+The exceptions are data that such a file does not contain.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from tests.synthetic.random_capture import random_capture
 
 
 def pair_of(kineto: Path) -> list[Path]:
-    """The run as Kineto shows it, and as a Perfetto trace."""
+    """Write the run as Kineto shows it, and as a Perfetto trace."""
     document = as_said(document_of(kineto))
     (said := kineto.with_suffix(".said.json")).write_text(json.dumps(document, default=float))
     return [said, write(document_of(said), kineto.with_suffix(".pftrace"))]

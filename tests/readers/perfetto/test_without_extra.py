@@ -1,4 +1,4 @@
-"""Without the wheel, a Perfetto trace is rejected with the command that installs it."""
+"""If the package is not installed, a Perfetto trace is rejected with the command that installs it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Writes a Kineto trace as PyTorch's CUPTI monitor writes the same run: by its source, from no real file.
+"""Writer of a Kineto trace as PyTorch's CUPTI monitor writes the same run, following its source and no real file.
 
-What goes where: torch/profiler/_cupti/monitor_trace.py (`_window_to_pftrace`); how: torch/csrc/profiler/cupti/monitor_pftrace.cpp.
-Import it after `pytest.importorskip("perfetto")`.
+torch/profiler/_cupti/monitor_trace.py (`_window_to_pftrace`) defines the contents, and
+torch/csrc/profiler/cupti/monitor_pftrace.cpp the encoding. Import this module after `pytest.importorskip("perfetto")`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Written:
         return packet.track_descriptor
 
     def group(self, events: Iterable[Mapping[str, Any]], base: int) -> None:
-        """Slices of one kind: all begins, then all ends."""
+        """Add slices of one kind: all begins, then all ends."""
         events = list(events)
         for event in events:
             packet = self.packet(ns(event["ts"]) + base)
@@ -83,7 +83,7 @@ class Written:
             slice_.track_uuid = self.track(event["pid"], event["tid"], "")
 
     def stage(self, event: Mapping[str, Any], base: int) -> None:
-        """Work on a GPU."""
+        """Add a GPU activity as a render stage."""
         args = dict(event.get("args", {}))
         packet = self.packet(ns(event["ts"]) + base)
         packet.sequence_flags = pb.TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
@@ -103,7 +103,7 @@ class Written:
             stage.extra_data.add(name=_BARE.get(key, key), value=text)
 
     def bytes(self) -> bytes:
-        """The file before compression: descriptors, interned names, events."""
+        """Return the file before compression: descriptors, interned names, events."""
         whole = pb.Trace()
         whole.packet.extend(self.descriptors)
         first = whole.packet.add(trusted_packet_sequence_id=1)
@@ -139,7 +139,10 @@ def annotate(said: Any, value: Any) -> None:
 
 
 def as_said(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The run with what such a file can say: copies have the name of their kind, calls a number, waits their kind."""
+    """Return the run reduced to the data of a Perfetto file.
+
+    Copies have the name of their kind, calls have a number, and waits have their kind.
+    """
     events = []
     for event in document["traceEvents"]:
         cat, args = event.get("cat"), dict(event.get("args", {}))
@@ -156,7 +159,7 @@ def as_said(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def written_of(document: Mapping[str, Any]) -> Written:
-    """Returns the trace of the run that `as_said` shows."""
+    """Return the trace of the run that `as_said` returns."""
     written, base = Written(), int(document.get("baseTimeNanoseconds") or 0)
     events = [e for e in document["traceEvents"] if e["ph"] == "X" and e.get("cat") != "Trace"]
     groups: dict[Any, list[Mapping[str, Any]]] = {}
@@ -173,6 +176,6 @@ def written_of(document: Mapping[str, Any]) -> Written:
 
 
 def write(document: Mapping[str, Any], path: Path) -> Path:
-    """Write it compressed, as PyTorch does, without .gz in the name."""
+    """Write the trace compressed, as PyTorch does, without .gz in the name."""
     path.write_bytes(gzip.compress(written_of(document).bytes(), 1))
     return path

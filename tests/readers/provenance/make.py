@@ -1,6 +1,7 @@
-"""Provenance as torch 2.13 writes it: `torch_2_13_cpu.log` is genuine (a two-layer network on CPU, forward and backward; shortened), the rest is made.
+"""Provenance as torch 2.13 writes it.
 
-A graph is {kernel: {node: [nodes before]}}, the key of a kernel its name and number in the graph.
+`torch_2_13_cpu.log` is a shortened real log of a two-layer network on CPU, forward and backward; the other logs are
+hand-made. A graph is {kernel: {node: [nodes before]}}, and a kernel's key is its name and its number in the graph.
 """
 
 from __future__ import annotations
@@ -17,26 +18,26 @@ Nodes = Mapping[str, Mapping[str, list[str]]]
 
 
 def mapping(graph: Nodes, **more: Any) -> dict[str, Any]:
-    """Inductor's node mappings of a graph."""
+    """Return Inductor's node mappings of a graph."""
     to_pre = {node: before for nodes in graph.values() for node, before in nodes.items() if before}
     return {"postToPre": to_pre, "cppCodeToPost": {key: list(nodes) for key, nodes in graph.items()}, **more}
 
 
 def stack(*lines: tuple[str, int, str]) -> str:
-    """A stack as Python prints it, innermost last."""
+    """Return a stack as Python prints it, innermost frame last."""
     return "".join(
         f'  File "{file}", line {line}, in {function}\n    x = 1\n      ^\n' for file, line, function in lines
     )
 
 
 def head(metadata: dict[str, Any], pid: int = 41, rank: int | None = None) -> str:
-    """A line of the log."""
+    """Return a line of the log."""
     fields = metadata if rank is None else metadata | {"rank": rank}
     return f"V1123 14:25:29.066000 {pid} torch/_inductor/compile_fx.py:1624] {json.dumps(fields)}"
 
 
 def artifact(name: str, payload: Any, number: int = 0, **of: Any) -> list[str]:
-    """An artifact of the compilation with this number, with its payload."""
+    """Return an artifact of the compilation with this number, with its payload."""
     ids = {"frame_id": number, "frame_compile_id": 0, "attempt": 0}
     metadata = {
         "artifact": {"name": name, "encoding": "json"},
@@ -47,7 +48,7 @@ def artifact(name: str, payload: Any, number: int = 0, **of: Any) -> list[str]:
 
 
 def graph_lines(graph: Nodes, stacks: Mapping[str, list[str]] | None = None, number: int = 0, **of: Any) -> list[str]:
-    """The lines of one graph."""
+    """Return the lines of a graph."""
     lines = artifact(MAPPINGS, mapping(graph, version=2.0), number, **of)
     return lines if stacks is None else lines + artifact(STACKS, stacks, number, **of)
 
@@ -59,7 +60,7 @@ def written(path: Path, lines: Iterable[str]) -> Path:
 
 
 def folder_file(folder: Path, graph: Nodes, pid: int | None = 41, name: str = MAPPINGS) -> Path:
-    """The file of a debug folder, below `folder`."""
+    """Write the file of a debug folder below `folder`."""
     run = "run" if pid is None else f"run_2026_11_23_14_25_29_077668-pid_{pid}"
     inside = folder / "torch_compile_debug" / run / "torchinductor" / "model__0_forward_1.0"
     return written(inside / f"{name}.json", [json.dumps(mapping(graph))])

@@ -1,4 +1,4 @@
-"""What the installed PyTorch writes of a program that it compiles, and the trace of the same process, are joined as they are."""
+"""The provenance and the trace of a program compiled by the installed PyTorch, joined without changes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_every_kernel_of_a_compiled_program_is_found(tmp_path: Path) -> None:
     query = "SELECT name, operators, source_lines, n_entries, matched_by, confidence FROM kernel_provenance"
     with open_analyst(lake.root, tables_read(query)) as con:
         kernels = con.execute(query).fetchall()
-    # Every kernel that the trace ran is there, those of the backward pass with their lines only.
+    # Every kernel of the trace is in the result; kernels of the backward pass have only their lines.
     events = json.loads((job / "trace.json").read_text())["traceEvents"]
     ran = {event["name"].partition("_cpp_")[2] for event in events if "_cpp_fused" in event["name"]}
     assert {name for name, *_ in kernels} == {f"cpp_{name}" for name in ran} and len(ran) > 3

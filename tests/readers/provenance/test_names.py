@@ -1,4 +1,7 @@
-"""Kernels of a trace by the provenance of its process: compared with a walk over all graphs; which file is whose."""
+"""Kernels of a trace matched with the provenance of their process, compared with a walk over all graphs.
+
+The tests also check which file belongs to which trace.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ COLUMNS = (
 
 
 def test_the_kernels_of_the_genuine_log(tmp_path: Path) -> None:
-    """With the names that a CPU trace of the same program has; a Triton kernel that is not in the log has a row, too."""
+    """The names are those of a CPU trace of the same program.
+
+    A Triton kernel that the log does not contain has a row, too.
+    """
     names = ("cpp_fused_add_mul_relu_threshold_backward_0", "cpp_fused__softmax_1", "cpp_fused_sum_2")
     events = [x("cpu_op", f"graph_0_{name}", 10 * at, 3, pid=4248) for at, name in enumerate((*names, names[0]))]
     events += [op("aten::addmm", 90, 2), kernel("triton_poi_fused_gelu_7", 100, 4, 1), kernel("mine", 110, 4, 2)]
@@ -43,7 +49,7 @@ Entry = tuple[str, int, dict[str, list[str]] | None, list[str] | None]  # kernel
 
 
 def _made(chance: random.Random) -> list[list[Entry]]:
-    """Graphs that share names of kernels, and sometimes what they are made of."""
+    """Return graphs that share names of kernels, and sometimes also nodes and source lines."""
     graphs = []
     for _ in range(chance.randint(1, 3)):
         entries: list[Entry] = []
@@ -61,7 +67,7 @@ def _log(graphs: list[list[Entry]]) -> list[str]:
     texts = []
     for number, entries in enumerate(graphs):
         mapped = {f"{name}:{handle}": nodes for name, handle, nodes, _ in entries if nodes is not None}
-        # One node has the same nodes before it in all kernels of a graph.
+        # A node has the same nodes before it in all kernels of a graph.
         before = {node: names for nodes in mapped.values() for node, names in nodes.items()}
         mapped = {key: {node: before[node] for node in nodes} for key, nodes in mapped.items()}
         for _, _, nodes, _ in entries:
@@ -74,7 +80,10 @@ def _log(graphs: list[list[Entry]]) -> list[str]:
 
 
 def _expected(name: str, graphs: list[list[Entry]]) -> tuple[Any, ...]:
-    """By walking over all entries. Graphs with the same nodes are one to the model: their entries are one, too."""
+    """Return the expected columns by walking over all entries.
+
+    The model treats graphs with the same nodes as one graph, so their entries count once.
+    """
     columns_by_handle: dict[Any, list[tuple[str | None, ...]]] = {}
     for entries in graphs:
         mapped = [
@@ -106,7 +115,7 @@ def _expected(name: str, graphs: list[list[Entry]]) -> tuple[Any, ...]:
     return (len(entries), len({which for which, _ in columns_by_handle}), agreed[0], *alone, agreed[1], confidence)
 
 
-@pytest.mark.slow  # those of one graph are above
+@pytest.mark.slow  # a test above covers the names of one graph
 def test_names_of_several_graphs_are_told_only_where_they_agree(tmp_path: Path) -> None:
     chance = random.Random(7)
     traces, files, cases = {}, [], {}
@@ -122,7 +131,7 @@ def test_names_of_several_graphs_are_told_only_where_they_agree(tmp_path: Path) 
         ]
         traces[folder / "t.json"] = events
         cases[folder / "t.json"] = (graphs, ran)
-    # A log is known by its first line, which has the time: here all would be the same.
+    # A log is identified by its first line, which contains the time. Here all first lines would be equal.
     for number, file in enumerate(files):
         file.write_text(file.read_text().replace("14:25:29.066000", f"14:25:29.{number:06}", 1))
     con, paths = joined(traces, files)
@@ -150,7 +159,7 @@ def test_what_a_log_and_a_debug_folder_both_have_counts_once(tmp_path: Path) -> 
 RUN = Path("/job/run")
 
 
-@pytest.mark.slow  # another one alone is below
+@pytest.mark.slow  # a test below covers another folder alone
 def test_debug_folders_alone_may_lack_graphs(tmp_path: Path) -> None:
     files = [folder_file(tmp_path, {f"{NAMES[0]}:1": {"add_1": ["a"]}}, 41)]
     events = [x("cpu_op", "aten::add", 1, 1, pid=41), kernel(NAMES[0], 10, 2, 1)]

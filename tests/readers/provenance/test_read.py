@@ -1,4 +1,4 @@
-"""Logs and debug folders of torch.compile: every kernel, node and line is there, what is damaged is told."""
+"""Logs and debug folders of torch.compile: every kernel, node and line is read, and damage is reported."""
 
 from __future__ import annotations
 
@@ -53,7 +53,10 @@ def rows(con: duckdb.DuckDBPyConnection, query: str) -> list[tuple[Any, ...]]:
 
 
 def test_the_genuine_log_is_read_as_a_search_through_its_text_finds() -> None:
-    """Handles stand in the generated code, too, as comments; nodes and places of lines are searched in the payloads."""
+    """The generated code also contains the handles, as comments.
+
+    Nodes and source lines are searched in the payloads.
+    """
     con = loaded(INPUT, [GENUINE])
     text = GENUINE.read_text()
     handles = re.findall(r"\[Provenance debug handles\] (\S+):(\d+)", text)
@@ -163,7 +166,7 @@ def test_parts_that_cannot_be_read_are_told_and_the_others_stay(tmp_path: Path) 
         *bad,
         *artifact(MAPPINGS, {"version": 3.0}, 2),
         artifact(MAPPINGS, 0)[0][:-3],
-        head({"artifact": {"name": MAPPINGS, "encoding": "json"}}),  # there is none, as the line says
+        head({"artifact": {"name": MAPPINGS, "encoding": "json"}}),  # the line states that it has no payload
         *graph_lines({"k:1": {"mm": []}}, number=3),
         artifact(MAPPINGS, 0)[0],
     ]
@@ -178,7 +181,7 @@ def test_parts_that_cannot_be_read_are_told_and_the_others_stay(tmp_path: Path) 
 
 
 def test_stack_traces_belong_to_the_graph_before_them_only(tmp_path: Path) -> None:
-    """Not to one of another compilation, nor to one that has its own."""
+    """They belong neither to a graph of another compilation nor to a graph that already has stacks."""
     graph, stacks = {"k:1": {"mm": []}}, {"k:1": [stack(("/m.py", 3, "f"))]}
     texts = [
         *graph_lines(graph, number=0),
@@ -193,7 +196,7 @@ def test_stack_traces_belong_to_the_graph_before_them_only(tmp_path: Path) -> No
     ]  # fmt: skip
 
 
-@pytest.mark.slow  # another: tests/readers/nccl_inspector/test_logs.py
+@pytest.mark.slow  # tests/readers/nccl_inspector/test_logs.py tests another such log
 def test_a_log_that_has_grown_replaces_what_was_read_of_it(tmp_path: Path) -> None:
     lake, path = Lake(tmp_path / "lake"), tmp_path / "a.log"
     first, more = graph_lines(GRAPH, LINES), graph_lines({"k:1": {"mm": []}}, number=1)
@@ -309,7 +312,7 @@ _GENUINE = GENUINE.read_bytes()
 @settings(max_examples=examples(200), deadline=None)
 @given(st.integers(0, len(_GENUINE) - 1), st.binary(max_size=4), st.integers(0, 40))
 def test_a_damaged_log_gives_graphs_or_faults_and_no_other_error(at: int, noise: bytes, cut: int) -> None:
-    """Nothing is made up: what is told of the log's kernels is told no more often than in the whole log."""
+    """A damaged log mentions no kernel more often than the whole log does, so no data is invented."""
     text = _GENUINE[:at] + noise + _GENUINE[at + cut :]
     whole, _ = _counts([_GENUINE])
     counts, faults = _counts(text[begin : begin + 1000] for begin in range(0, len(text), 1000))
@@ -320,7 +323,7 @@ def test_a_damaged_log_gives_graphs_or_faults_and_no_other_error(at: int, noise:
 
 
 def _counts(chunks: Iterable[bytes]) -> tuple[Counter[Any], Faults]:
-    """By kernel: how many times its nodes and its stacks are told."""
+    """Return how often nodes and stacks of each kernel occur, and the faults."""
     log, counts = TorchLog(chunks), Counter()
     for graph in log:
         try:

@@ -1,4 +1,4 @@
-"""A small run, written by hand: an operator launches a copy and two kernels, then the program waits for them."""
+"""A small hand-written run: an operator launches a copy and two kernels, then the program waits for them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ PID = 4000
 
 
 def small(pid: int = PID, guid: str = GUID) -> Database:
-    """Times in ns since the start of the machine."""
+    """Return the database of the run, with times in ns since the machine's start."""
     database = Database(pid, guid)
     database.agent(GPU, "GPU", 0, "AMD Instinct MI300X", {"cu_count": 304, "wave_front_size": 64})
     database.thread(pid, "main")

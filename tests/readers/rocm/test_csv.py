@@ -1,4 +1,7 @@
-"""CSV files of rocprofv3: those of a process are one trace. Headers are those of its documentation's examples."""
+"""CSV files of rocprofv3: the files of a process are one trace.
+
+The headers are those of the examples in its documentation.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ from tests.harness import memory
 from tests.readers.rocm.small import PID, small
 from tests.readers.rocm.writer import GPU
 
-# source/docs/data/*.csv of ROCm/rocprofiler-sdk; kernels as rocprofv3 of ROCm 7 writes them.
+# source/docs/data/*.csv of ROCm/rocprofiler-sdk; kernels have the columns of rocprofv3 of ROCm 7.
 HEADERS = {
     "kernel_trace": "Kind,Agent_Id,Queue_Id,Stream_Id,Thread_Id,Dispatch_Id,Kernel_Id,Kernel_Name,Correlation_Id,"
     "Start_Timestamp,End_Timestamp,LDS_Block_Size,Scratch_Size,VGPR_Count,Accum_VGPR_Count,SGPR_Count,Workgroup_Size_X,"
@@ -40,7 +43,7 @@ Rows = dict[str, list[list[Any]]]
 
 
 def rows_of_small(agent: str = "Agent {}") -> Rows:
-    """The run of small.py as CSV files have it."""
+    """Return the run of small.py as rows of CSV files."""
     database = small()
     texts = {number: text for text, number in database.strings.items()}
     events = {row["id"]: row for row in database.rows["rocpd_event"]}
@@ -70,7 +73,7 @@ def rows_of_small(agent: str = "Agent {}") -> Rows:
 
 
 def write(folder: Path, rows: Rows, beginning: str = "4000_") -> Path:
-    """Write the files that have rows; returns that of kernels."""
+    """Write the files that have rows, and return the path of the kernels' file."""
     folder.mkdir(exist_ok=True)
     for name, lines in rows.items():
         if lines:
@@ -89,7 +92,7 @@ def events(path: Path) -> tuple[list[tuple], ReadTrace]:
 
 @cache
 def whole() -> tuple[list[tuple], ReadTrace]:
-    """The run of small.py, read from CSV files."""
+    """Return the run of small.py, read from CSV files."""
     with TemporaryDirectory() as folder:
         return events(write(Path(folder), rows_of_small()))
 
@@ -102,7 +105,7 @@ def in_database() -> list[tuple]:
 
 @pytest.mark.parametrize("agent", first_of(["Agent {}", "{}"], 1))
 def test_the_files_of_a_process_are_its_database(tmp_path: Path, agent: str) -> None:
-    """But for the bytes of copies and the names of threads, which they do not have."""
+    """The bytes of copies and the names of threads differ, because the CSV files do not contain them."""
     rows, trace = whole() if agent == "Agent {}" else events(write(tmp_path, rows_of_small(agent)))
     assert rows == in_database()
     assert (trace.format, trace.status) == ("csv/rocprofv3", "ok")
@@ -112,7 +115,7 @@ def test_the_files_of_a_process_are_its_database(tmp_path: Path, agent: str) -> 
 
 @pytest.fixture(scope="module")
 def unusual(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[tuple], ReadTrace]:
-    """What several tests look at: devices by kind, ranges that begin together, values of other types."""
+    """Return events for several tests: devices by kind, ranges that begin together, values of other types."""
     rows = rows_of_small("GPU 1")
     for name, end in (("a", 1_510), ("b", 1_530), ("c", 1_520)):
         rows["marker_api_trace"].append(["MARKER_CORE_API", name, PID, PID, 900, 1_505, end])
@@ -144,7 +147,7 @@ def test_a_folder_is_one_trace(tmp_path: Path) -> None:
     assert [row.status for row in ingest([tmp_path / "in"], lake).rows] == ["ok", "known"]
 
 
-@pytest.mark.parametrize("late", first_of(["hip_api_trace", "agent_info"], 1))  # the second has no events
+@pytest.mark.parametrize("late", first_of(["hip_api_trace", "agent_info"], 1))  # the second file has no events
 def test_a_file_that_arrives_later_completes_the_trace(tmp_path: Path, late: str) -> None:
     rows, lake = rows_of_small(), Lake(tmp_path / "lake")
     kernel_file = write(tmp_path, {"kernel_trace": rows["kernel_trace"]})
@@ -159,10 +162,10 @@ def test_a_file_that_arrives_later_completes_the_trace(tmp_path: Path, late: str
     assert f"superseded by trace {second.trace_id}" in reason
 
 
-@pytest.mark.slow  # two ingests and two compactions; superseding is above
+@pytest.mark.slow  # two ingests and two compactions; a test above covers superseding
 @pytest.mark.parametrize("first", ["kernel_trace", "hip_api_trace"])
 def test_a_trace_without_all_its_files_stays_away(tmp_path: Path, first: str) -> None:
-    """Whichever file came first, and after its batch was merged with that of the whole trace."""
+    """This applies whichever file came first, and after its batch was merged with that of the complete trace."""
     rows, lake = rows_of_small(), Lake(tmp_path / "lake")
     for names in ([first], ["kernel_trace", "hip_api_trace"]):
         write(tmp_path / "in", {name: rows[name] for name in names})
@@ -201,7 +204,7 @@ def test_a_part_alone_names_the_file_to_give(tmp_path: Path) -> None:
 
 
 def test_examples_of_the_documentation(tmp_path: Path) -> None:
-    """Two lines each, as rocprofiler-sdk's documentation has them (source/docs/data, commits 029ff02, a6af0d4)."""
+    """The files have the two lines of rocprofiler-sdk's documentation (source/docs/data, commits 029ff02, a6af0d4)."""
     (tmp_path / "x_kernel_trace.csv").write_text(
         '"Kind","Agent_Id","Queue_Id","Stream_Id","Thread_Id","Dispatch_Id","Kernel_Id","Kernel_Name","Correlation_Id",'
         '"Start_Timestamp","End_Timestamp","Private_Segment_Size","Group_Segment_Size","Workgroup_Size_X",'
@@ -245,7 +248,7 @@ def test_of_ranges_that_begin_together_the_longest_comes_first(unusual: tuple[li
 
 
 def test_lines_that_a_stray_quote_swallows_are_all_counted(tmp_path: Path) -> None:
-    """DuckDB makes one line of them, and keeps its first 10 kB: there would be 1, or some 300."""
+    """DuckDB reads these lines as a single line and keeps its first 10 kB, so a naive count would be 1 or some 300."""
     path = write(tmp_path, rows_of_small())
     counts = {"4000_marker_api_trace.csv": 20_000, "4000_hip_api_trace.csv": 3}
     for name, n in counts.items():
@@ -281,7 +284,7 @@ OTHER, LATER, SECOND = 5000, 1_000_000, 900
 
 
 def of_other(rows: Rows) -> Rows:
-    """The same run a millisecond later, of another process, with other threads and on another GPU."""
+    """Return the same run a millisecond later, of another process, with other threads and on another GPU."""
     pid, thread, start = ({"hip_api_trace": n, "marker_api_trace": n} for n in (2, 3, 5))
     thread |= {"kernel_trace": 4}
     start |= {"kernel_trace": 9, "memory_copy_trace": 6}
@@ -302,7 +305,7 @@ def of_other(rows: Rows) -> Rows:
 
 @pytest.mark.slow
 def test_each_process_of_merged_files_is_a_trace(tmp_path: Path) -> None:
-    """With the events that it has in files of its own, though both count correlation ids from the same number."""
+    """Each process has the events that its own files have, although both count correlation ids from the same number."""
     first = rows_of_small()
     other = of_other(first)
     first["agent_info"].append([SECOND, SECOND, "GPU", "gfx942"])
@@ -329,7 +332,7 @@ def test_rows_of_no_process_and_of_idle_ones_are_counted(tmp_path: Path) -> None
     rows = rows_of_small()
     launched, at = rows["kernel_trace"][0][
         8:10
-    ]  # the thread says whose a kernel is, and not a later call with its number
+    ]  # the thread identifies the kernel's process, and a later call with the same number does not
     rows["hip_api_trace"] += [["HIP_RUNTIME_API", "hipInit", 7, 70, launched, at - 1, at]] * 2
     rows["kernel_trace"].append([*rows["kernel_trace"][0][:4], 71, *rows["kernel_trace"][0][5:8], 999, 3, 4, *rows["kernel_trace"][0][11:]])  # fmt: skip
     event_rows, trace = events(write(tmp_path, rows))
@@ -338,9 +341,9 @@ def test_rows_of_no_process_and_of_idle_ones_are_counted(tmp_path: Path) -> None
     assert len(event_rows) == len(whole()[0])
 
 
-@pytest.mark.slow  # other stray quotes are above
+@pytest.mark.slow  # tests above cover other stray quotes
 def test_a_first_line_that_names_nothing_known(tmp_path: Path) -> None:
-    """A stray quote there makes the whole line one name: the file's rows are lost, and that is told."""
+    """A stray quote makes the whole header one name, so the file's rows are lost, and a finding reports this."""
     path = write(tmp_path, rows_of_small())
     other = tmp_path / "4000_memory_copy_trace.csv"
     other.write_bytes(b'"' + other.read_bytes())
@@ -353,9 +356,9 @@ def test_a_first_line_that_names_nothing_known(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.slow  # other stray quotes are above
+@pytest.mark.slow  # tests above cover other stray quotes
 def test_a_stray_quote_in_the_first_line_takes_no_line_with_it_unsaid(tmp_path: Path) -> None:
-    """DuckDB finds no row then, and no error."""
+    """In this case, DuckDB returns neither rows nor an error."""
     path = write(tmp_path, rows_of_small())
     header, *lines = path.read_bytes().split(b"\n")
     quoted = b'"' + header.strip().replace(b",", b'","') + b'"'
@@ -366,9 +369,9 @@ def test_a_stray_quote_in_the_first_line_takes_no_line_with_it_unsaid(tmp_path: 
     assert broken == sum(bool(line.strip()) for line in lines) - kernels and broken > 0 and trace.status == "partial"
 
 
-@pytest.mark.slow  # lines that do not fit the first are above
+@pytest.mark.slow  # tests above cover lines that do not fit the header
 def test_a_column_without_a_name(tmp_path: Path) -> None:
-    """A comma too many at the end of the first line: the other columns are read, and the lines are one value short."""
+    """The header ends with a surplus comma. The other columns are read, although the lines are one value short."""
     path = write(tmp_path, rows_of_small())
     other = tmp_path / "4000_memory_copy_trace.csv"
     other.write_bytes(other.read_bytes().replace(b"\n", b",\n"))
@@ -377,7 +380,7 @@ def test_a_column_without_a_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", first_of(["kernel_trace", "hip_api_trace"], 1))
 def test_a_file_that_duckdb_gives_up_is_named(tmp_path: Path, name: str) -> None:
-    """It does where lines end in two ways."""
+    """DuckDB rejects a file with two kinds of line ends."""
     path = write(tmp_path, rows_of_small())
     other = tmp_path / f"4000_{name}.csv"
     first, second, rest = other.read_bytes().split(b"\n", 2)
@@ -386,7 +389,7 @@ def test_a_file_that_duckdb_gives_up_is_named(tmp_path: Path, name: str) -> None
         load_trace(memory(), path)
 
 
-@pytest.mark.slow  # no agents at all are above
+@pytest.mark.slow  # a test above covers files without agents
 def test_what_agents_lack_is_told(tmp_path: Path) -> None:
     path = write(tmp_path, rows_of_small())
     agents = tmp_path / "4000_agent_info.csv"

@@ -1,4 +1,7 @@
-"""Databases that are not as rocprofv3 writes them: a clear rejection, or a trace with findings; never a bug, never silence."""
+"""Databases that differ from the databases of rocprofv3.
+
+Each is clearly rejected or gives a trace with findings, never a bug or silence.
+"""
 
 from __future__ import annotations
 
@@ -70,11 +73,11 @@ def test_values_of_other_types_are_null_and_counted(tmp_path: Path) -> None:
         ("rocm_without_time", "rocpd_kernel_dispatch"): ("warning", 1),
         ("rocm_without_time", "rocpd_region"): ("warning", 1),
     }
-    # By table, and not again for all.
+    # There is a finding per table, and none for all tables.
     assert sum(finding.check_name == "rocm_without_time" for finding in trace.findings) == 2
 
 
-@pytest.mark.slow  # calls that are in no trace are below
+@pytest.mark.slow  # a test below covers calls that no trace contains
 def test_marks_of_threads_that_are_not_there_are_told(tmp_path: Path) -> None:
     for wrong in (f"UPDATE rocpd_sample{END} SET track_id = -1", f"UPDATE rocpd_track{END} SET pid = 'x'"):
         trace = load_trace(memory(), changed(tmp_path, wrong))
@@ -95,7 +98,7 @@ def test_calls_that_are_in_no_trace_are_told(tmp_path: Path, pid: str, check: st
     "table", first_of(["rocpd_string", "rocpd_event", "rocpd_info_kernel_symbol", "rocpd_track"], 2)
 )
 def test_rows_with_one_number_are_refused(tmp_path: Path, table: str) -> None:
-    """Whatever names such a row would be there twice."""
+    """Each reference to such a row would yield two rows."""
     path = small().write_plainly(tmp_path / "a.db")
     with closing(sqlite3.connect(path)) as con:
         con.execute(f"INSERT INTO {table}{END} SELECT * FROM {table}{END}")
@@ -108,7 +111,7 @@ def test_rows_with_one_number_are_refused(tmp_path: Path, table: str) -> None:
 @settings(max_examples=examples(20))
 @given(steps())
 def test_whatever_is_in_the_tables(tmp_path_factory: pytest.TempPathFactory, change: list[tuple[Any, ...]]) -> None:
-    """Either a rejection that says what to do, or a trace."""
+    """The result is either a rejection with a remedy or a trace."""
     read_or_rejected(changed_by(change, small().write_plainly(tmp_path_factory.mktemp("fuzz") / "a.db")))
 
 
@@ -133,7 +136,7 @@ def test_models_run_on_whatever_is_in_the_tables(
 def test_nothing_that_is_needed_is_missing_silently(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    """A needed column that is gone is a warning with the table's name."""
+    """If a needed column is missing, a warning names the table."""
     source = data.draw(st.sampled_from([source for source in sources_of(END) if source.needed]))
     theirs = source.columns[data.draw(st.sampled_from(sorted(source.needed)))]
     path = small().write_plainly(tmp_path_factory.mktemp("needed") / "a.db")

@@ -1,4 +1,4 @@
-"""What a rocpd database becomes, row by row."""
+"""The events that result from a rocpd database, row by row."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def findings_of(database: Database, folder: Path) -> dict[str, tuple[str, int]]:
 
 
 def test_devices_are_numbers_of_gpus(tmp_path: Path) -> None:
-    """Agent 5 is the second GPU of a machine whose CPUs are agents 0 to 3; a copy counts for the GPU."""
+    """Agent 5 is the second GPU of a machine whose CPUs are agents 0 to 3, and a copy belongs to the GPU."""
     database = small()
     database.agent(5, "GPU", 1, "AMD Instinct MI300X", {})
     database.dispatch("second", 70_000, 71_000, 20, 3, PID, agent=5)
@@ -113,7 +113,7 @@ def test_without_streams_the_queue_counts(tmp_path: Path) -> None:
     assert findings == [("warning", 2)]
 
 
-@pytest.mark.slow  # work without streams is above
+@pytest.mark.slow  # a test above covers work without streams
 def test_copies_on_neither_stream_nor_queue_are_not_on_the_path_as_a_finding_says(tmp_path: Path) -> None:
     database = small()
     database.rows["rocpd_memory_copy"][0] |= {"stream_id": None, "queue_id": None}
@@ -139,7 +139,7 @@ def test_other_databases_of_amd_are_named(tmp_path: Path) -> None:
 
 
 def test_a_process_without_gpu_work_has_its_number(tmp_path: Path) -> None:
-    """Without it, its calls would be on no thread, and in no model."""
+    """Without the process number, its calls would belong to no thread and appear in no model."""
     database = small()
     database.rows["rocpd_kernel_dispatch"].clear()
     database.rows["rocpd_memory_copy"].clear()
@@ -148,9 +148,9 @@ def test_a_process_without_gpu_work_has_its_number(tmp_path: Path) -> None:
     assert trace.metadata["rocpd"]["process_id"] == 4000
 
 
-@pytest.mark.slow  # a process without GPU work is above
+@pytest.mark.slow  # a test above covers a process without GPU work
 def test_rows_of_sets_without_gpu_work_are_told(tmp_path: Path) -> None:
-    """Beside a process with GPU work, and beside one without."""
+    """The sets are in a file with a process with GPU work, and in a file with an idle process."""
     idle = [small(4100, OTHER), small()]
     for database in idle:
         database.rows["rocpd_kernel_dispatch"].clear()
@@ -179,7 +179,7 @@ def test_each_process_with_gpu_work_is_a_trace(tmp_path: Path) -> None:
 
 
 def test_two_processes_of_one_number_are_two_traces(tmp_path: Path) -> None:
-    """On two machines."""
+    """The processes ran on two machines."""
     from pipelines.readers.rocm.read import processes
 
     path = small().write(tmp_path / "both.db", (small(4000, OTHER),))
@@ -190,7 +190,7 @@ def test_two_processes_of_one_number_are_two_traces(tmp_path: Path) -> None:
 def ranks_of_both(
     folder: Path, numbers: tuple[int, int], ranks: tuple[str, str] | None = None, host: str = "m7"
 ) -> list:
-    """(rank, world size, what told it, one clock) of two processes on GPUs with these numbers."""
+    """Return (rank, world size, source of the rank, one clock) of two processes on GPUs with these numbers."""
     databases = [small(), small(4100, OTHER)]
     for place, (database, number) in enumerate(zip(databases, numbers, strict=True)):
         database.rows["rocpd_info_agent"][-1]["type_index"] = number
@@ -219,15 +219,21 @@ UNKNOWN = [(None, None, None, None)] * 2
 
 @pytest.mark.slow
 def test_ranks_of_processes(tmp_path: Path) -> None:
-    """The environment's, else the number of each one's only GPU; unknown where two have one."""
+    """A rank is the environment's, otherwise the number of the process's only GPU.
+
+    It is unknown if two processes have the same.
+    """
     assert ranks_of_both(tmp_path, (0, 3)) == [(rank, None, "device", "true") for rank in (0, 3)]
     assert ranks_of_both(tmp_path, (0, 0)) == UNKNOWN
     assert ranks_of_both(tmp_path, (0, 0), ("9", "8")) == [(rank, 16, "environment", "true") for rank in (9, 8)]
 
 
-@pytest.mark.slow  # what tells a rank is above
+@pytest.mark.slow  # a test above covers the sources of ranks
 def test_ranks_of_processes_on_two_machines_and_that_cannot_be(tmp_path: Path) -> None:
-    """A GPU's number is a rank on one machine only, and two processes are no one rank, nor one beyond the world's size."""
+    """A GPU's number is a rank only on a single machine.
+
+    Two processes cannot have the same rank, and no rank exceeds the world's size.
+    """
     assert ranks_of_both(tmp_path, (0, 3), host="m8") == UNKNOWN
     assert ranks_of_both(tmp_path, (0, 0), ("9", "8"), "m8")[0] == (9, 16, "environment", "false")
     assert ranks_of_both(tmp_path, (0, 0), ("9", "9")) == ranks_of_both(tmp_path, (0, 0), ("16", "8")) == UNKNOWN

@@ -1,4 +1,7 @@
-"""rocprofv3's JSON has the events of its CSV files. Written by the schema (generateJSON.cpp, cxx/serialization.hpp)."""
+"""rocprofv3's JSON, which has the events of its CSV files.
+
+The tests follow the schema (generateJSON.cpp, cxx/serialization.hpp).
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ KINDS = ("NONE", "HIP_RUNTIME_API", "MARKER_CORE_API", "KERNEL_DISPATCH", "MEMOR
 
 
 def document() -> dict[str, Any]:
-    """The run of small.py as rocprofv3 writes it with --output-format json."""
+    """Return the run of small.py as rocprofv3 writes it with --output-format json."""
     rows = rows_of_small()
     operations: dict[str, list[str]] = {kind: [] for kind in KINDS}
     kernels: dict[int, str] = {}
@@ -112,7 +115,7 @@ def test_it_has_the_events_of_the_csv_files(tmp_path: Path, indent: int | None) 
     ("function", "tid"), [("roctxThreadRangeA", "4000"), ("roctxRangeStartA", "4000 range"), ("roctxProcessRangeA", "4000 range")]
 )  # fmt: skip
 def test_a_range_has_its_message_and_the_row_of_its_function(tmp_path: Path, function: str, tid: str) -> None:
-    """The first and the last are functions of ROCm 7, for ranges that were roctxRangePushA and roctxRangeStartA."""
+    """The first and the last functions are those of ROCm 7, which replace roctxRangePushA and roctxRangeStartA."""
     rows, _ = events(put(tmp_path, json.dumps(document()).replace("roctxRangePushA", function)))
     (expected,) = [row for row in plain()[0] if row[2] == "aten::mm"]
     assert [row[:4] + row[5:] for row in rows] == [row[:4] + row[5:] for row in plain()[0]]
@@ -141,7 +144,9 @@ BAD = {
     "no symbols": (lambda p: p.pop("kernel_symbols"), "rocm_unknown_kernel", ""),
 }
 TOGETHER = [("beyond 64 bits", "no end", "no symbols"), ("a text", "no start"), ("no object", "no kernels")]
-"""What is read in one file: to read one takes longer than all else. Only the first value of a wrong type has a place."""
+"""Mistakes that one file contains together, because reading a file takes most of the time. Only the first value of a
+wrong type has a position, so such mistakes are in separate files.
+"""
 
 
 @cache
@@ -173,7 +178,10 @@ def test_what_is_not_strict_json_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.slow  # 4 s
 def test_each_process_is_a_trace(tmp_path: Path) -> None:
-    """Each has its own rows, though both number them alike; without process ids the place in the list is the name."""
+    """Each process has its own rows, although both number their rows alike.
+
+    Without process ids, the index in the list is the name.
+    """
     (first,), (second,) = (document()["rocprofiler-sdk-tool"] for _ in range(2))
     second["metadata"]["pid"] = 4100
     del second["buffer_records"]["kernel_dispatch"][0]
@@ -194,7 +202,7 @@ def test_each_process_is_a_trace(tmp_path: Path) -> None:
 
 
 def packed(text: str, piece: int = 0) -> bytes:
-    """As gzip; in members of `piece` bytes of the text, where that is not 0."""
+    """Return the text as gzip, in members of `piece` bytes of the text unless `piece` is 0."""
     data = text.encode()
     parts = [data[at : at + piece] for at in range(0, len(data), piece)] if piece else [data]
     return b"".join(map(gzip.compress, parts))
@@ -208,7 +216,7 @@ def plain() -> tuple[list[tuple], ReadTrace]:
 
 @pytest.mark.parametrize("piece", first_of([7, 0, 1000], 1))
 def test_a_packed_file_is_the_same_trace(tmp_path: Path, piece: int) -> None:
-    """Its id is that of the content, also where gzip's members cut keys."""
+    """The trace's id is that of the content, also if gzip's members split keys."""
     text = json.dumps(document())
     path = tmp_path / "4000_results.json.gz"
     path.write_bytes(packed(text, piece))
@@ -230,7 +238,7 @@ def test_each_process_of_a_packed_file_is_a_trace(tmp_path: Path, piece: int) ->
 
 
 def test_a_lake_takes_packed_and_plain_as_one_trace_and_kineto_beside_them(tmp_path: Path) -> None:
-    """`.json.gz` is also Kineto's; the content decides, whatever the name."""
+    """Kineto files also end in `.json.gz`. The content decides, whatever the name."""
     text = json.dumps(document())
     kineto = json.dumps({"traceEvents": [x("kernel", "k", 1, 1, 0, 0, device=0, stream=0)]})
     files = {"a_results.json.gz": text, "b_results.json.gz": kineto, "c.json.gz": kineto + " "}
@@ -266,7 +274,7 @@ def test_two_files_in_one_are_rejected(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_mutated_copies_are_read_with_a_finding_or_rejected_with_a_place(tmp_path: Path) -> None:
-    """What is cut is rejected with its place; a byte changed is never a crash."""
+    """A truncated file is rejected with the position, and a changed byte never causes a crash."""
     whole = json.dumps(document()).encode()
     chance = random.Random(4711)
     for number in range(120 if SLOW else 10):

@@ -18,7 +18,7 @@ from tests.synthetic.random_capture import random_capture
 
 
 def pair_of(kineto: Path) -> list[Path]:
-    """The run as Kineto shows it on AMD GPUs, and as a rocpd database."""
+    """Write the run as Kineto shows it on AMD GPUs, and as a rocpd database."""
     document = as_on_amd(document_of(kineto))
     (amd := kineto.with_suffix(".amd.json")).write_text(json.dumps(document, default=float))
     return [amd, database_of(document_of(amd)).write(kineto.with_suffix(".db"))]
@@ -26,14 +26,14 @@ def pair_of(kineto: Path) -> list[Path]:
 
 @pytest.mark.slow
 def test_synthetic_captures(tmp_path: Path) -> None:
-    specs = {name: spec for name, spec in SPECS.items() if name != "graphs"}  # nodes of graphs are not told
+    specs = {name: spec for name, spec in SPECS.items() if name != "graphs"}  # a database records no graph nodes
     paths = [rank.path for name, spec in specs.items() for rank in write_capture(spec, tmp_path / name).ranks]
     compare([file for path in paths for file in pair_of(path)])
 
 
 @pytest.mark.slow
 def test_three_formats_agree_on_kernels_and_path(tmp_path: Path) -> None:
-    """Nsight Systems has the run without records of waits, as rocprofiler-sdk sees it; copies are called otherwise there."""
+    """The run of Nsight Systems has no records of waits, as with rocprofiler-sdk, and its copies have other names."""
     (rank,) = write_capture(CaptureSpec(ranks=1, steps=2, layers=2, gz=False), tmp_path).ranks
     document = document_of(rank.path)
     document["traceEvents"] = [e for e in document["traceEvents"] if e.get("cat") not in ("cuda_sync", "gpu_memset")]
@@ -61,7 +61,7 @@ def test_three_formats_agree_on_kernels_and_path(tmp_path: Path) -> None:
 @pytest.mark.slow  # 4 s
 @pytest.mark.parametrize("name", ["mi250_minitoy"])
 def test_real_traces_of_amd(shared: Path, tmp_path: Path, name: str) -> None:
-    """A trace of a real run on AMD GPUs, written as a database. Kineto numbers its devices by agent."""
+    """A trace of a real run on AMD GPUs is written as a database. Kineto numbers its devices by agent."""
     document = as_on_amd(document_of(shared / "traces" / "single" / f"{name}.json.gz"))
     for event in document["traceEvents"]:
         if "device" in event.get("args", {}):
@@ -77,7 +77,7 @@ def test_random_captures(tmp_path: Path) -> None:
     paths = []
     for seed in range(15):
         document = random_capture(seed) | {"deviceProperties": [{"id": 0, "name": "MI300X"}]}
-        # What takes no time is a mark in a database, as it is nothing on a path.
+        # Events of length 0 are marks in a database, and they do not count on a path.
         document["traceEvents"] = [e for e in document["traceEvents"] if e.get("dur") != 0]
         (path := tmp_path / f"{seed}.json").write_text(json.dumps(in_order(document)))
         paths += pair_of(path)

@@ -1,7 +1,8 @@
-"""Writes a Kineto trace as rocprofv3 would write the same run: by the public schema, from no real file.
+"""Writer of a Kineto trace as rocprofv3 would write the same run, following the public schema and no real file.
 
-What rocprofiler-sdk does not see is left out: Python frames, arguments of operators, what waits wait for. Names of tables and
-columns: rocpd_tables.sql of rocprofiler-sdk (schema version 3); what goes into them: its generateRocpd.cpp.
+It omits data that rocprofiler-sdk does not record: Python frames, arguments of operators, the targets of waits. Names
+of tables and columns are from rocpd_tables.sql of rocprofiler-sdk (schema version 3), and their contents follow its
+generateRocpd.cpp.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ _TEXTS = {
     "rocpd_arg": ("type", "name", "value"),
 }
 COLUMNS = {table: (*_NUMBERS[table], *_TEXTS.get(table, ())) for table in _NUMBERS}
-"""Table → its columns but id and guid, as far as anything reads them."""
-CPU, GPU = 0, 4  # agents: as on a machine with four sockets
+"""Table → its columns except id and guid, as far as a reader uses them."""
+CPU, GPU = 0, 4  # agent numbers as on a machine with four sockets
 
 
 @dataclass
@@ -86,7 +87,7 @@ class Database:
         return "_" + self.guid.replace("-", "_")
 
     def add(self, table: str, **values: Any) -> int:
-        """Add a row; returns its id."""
+        """Add a row, and return its id."""
         self.rows[table].append({"id": values.get("id", len(self.rows[table]) + 1), **values})
         return self.rows[table][-1]["id"]
 
@@ -97,7 +98,7 @@ class Database:
         )  # fmt: skip
 
     def text(self, value: str) -> int:
-        """Returns the number of a text."""
+        """Return the number of a text."""
         return self.strings.setdefault(value, len(self.strings) + 1)
 
     def event(self, domain: str, correlation: int, message: str | None = None) -> int:
@@ -124,7 +125,7 @@ class Database:
         self.region(name, start, end, tid, self.event(domain, correlation, message), domain)
 
     def region(self, name: str, start: int, end: int, tid: int, event: int, domain: str) -> None:
-        """A call or range; one that took no time is a sample."""
+        """Add a call or range, or a sample if it took no time."""
         where = {"nid": 1, "pid": self.pid, "tid": self.thread(tid)}
         if start != end:
             self.add("rocpd_region", **where, start=start, end=end, name_id=self.text(name), event_id=event)
@@ -164,7 +165,10 @@ class Database:
         )  # fmt: skip
 
     def write(self, path: Path, beside: tuple[Database, ...] = ()) -> Path:
-        """Write it, with those of other processes beside it, as `rocpd merge` does: a view over all sets for each table."""
+        """Write the database and those of other processes, as `rocpd merge` does.
+
+        Each table has a view over all sets.
+        """
         path.unlink(missing_ok=True)
         with closing(sqlite3.connect(path)) as con:
             for database in (self, *beside):
@@ -177,7 +181,7 @@ class Database:
         return path
 
     def write_plainly(self, path: Path) -> Path:
-        """Write it without keys and views, so that anything can be done to the tables."""
+        """Write the database without keys and views, so that tests can change the tables freely."""
         with closing(sqlite3.connect(path)) as con:
             self._write(con, '"id" INTEGER, "guid" TEXT')
             con.commit()
@@ -201,9 +205,7 @@ _SIDES = {"HtoD": ("Host", "Device"), "DtoH": ("Device", "Host"), "DtoD": ("Devi
 
 
 def as_on_amd(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The run as Kineto shows it on AMD GPUs and rocprofiler-sdk sees it: HIP's calls, no records of waits; memory is set
-    by a kernel.
-    """
+    """Rewrite the trace as Kineto writes it on AMD GPUs: HIP calls, no wait records, and a kernel for each memset."""
     events = []
     for event in document["traceEvents"]:
         cat, name = event.get("cat"), event.get("name", "")
@@ -223,7 +225,7 @@ def as_on_amd(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def database_of(document: Mapping[str, Any], guid: str = GUID) -> Database:
-    """Returns what rocprofv3 would write of the run that a trace of Kineto shows (`as_on_amd`)."""
+    """Return the database that rocprofv3 would write for the run of a Kineto trace (`as_on_amd`)."""
     events = [e for e in document["traceEvents"] if e["ph"] == "X"]
     pid = next(e["pid"] for e in events if e.get("cat") == "cuda_runtime")
     base = int(document.get("baseTimeNanoseconds") or 0)

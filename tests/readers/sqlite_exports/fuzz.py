@@ -1,4 +1,4 @@
-"""What may have happened to the tables of a small export, as data, for tests of every room that reads such files."""
+"""Random changes of the tables of a small export, as data, for the tests of all readers of SQLite files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CELLS = st.one_of(
 
 @st.composite
 def steps(draw: st.DrawFn) -> list[tuple[Any, ...]]:
-    """What is done to a small export, as data: the tables and columns are chosen by number."""
+    """Draw changes of a small export, as data: tables and columns are selected by number."""
     number = st.integers(0, 10_000)
     step = st.one_of(
         st.tuples(st.just("drop table"), number),
@@ -67,7 +67,7 @@ def apply(con: sqlite3.Connection, what: str, table_no: int, *rest: Any) -> None
 
 
 def changed_by(change: list[tuple[Any, ...]], path: Path) -> Path:
-    """Apply steps to a file."""
+    """Apply the steps to a file, and return its path."""
     with closing(sqlite3.connect(path)) as con:
         for step in change:
             apply(con, *step)
@@ -76,7 +76,7 @@ def changed_by(change: list[tuple[Any, ...]], path: Path) -> Path:
 
 
 def read_or_rejected(path: Path) -> ReadTrace | None:
-    """Returns the trace; None for a file that is rejected with a reason that is no bug of ours."""
+    """Return the trace, or None if the file is rejected with a reason that does not report a bug."""
     try:
         return load_trace(memory(), path)
     except TraceRejected as error:
@@ -85,6 +85,9 @@ def read_or_rejected(path: Path) -> ReadTrace | None:
 
 
 def distinct_traces(paths: Iterable[Path]) -> list[Path]:
-    """Returns the files that are traces, each content once: no lake has a trace twice, and models refuse one."""
+    """Return the files that are traces, each content once.
+
+    A lake never has a trace twice, and models reject duplicates.
+    """
     path_by_id = {trace.trace_id: path for path in paths if (trace := read_or_rejected(path)) is not None}
     return list(path_by_id.values())

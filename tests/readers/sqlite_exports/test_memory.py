@@ -1,4 +1,4 @@
-"""Memory of reading an export is below a bound."""
+"""Memory for reading an export is bounded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.readers.nsys.small import small as nsys_small
 from tests.readers.rocm.small import small as rocm_small
 
 BOUND_MB = 800
-# VmHWM and not ru_maxrss: the latter of a child begins with what its parent held.
+# VmHWM is used because ru_maxrss of a child starts at the memory of its parent.
 CHILD = """
 import sys
 from pathlib import Path
@@ -33,14 +33,17 @@ print(trace.n_events, next(line.split()[1] for line in status.splitlines() if li
 
 
 def peak_mb(path: Path, folder: Path) -> tuple[int, float]:
-    """(events, peak resident memory in MB) of a process that reads the file."""
+    """Return (events, peak resident memory in MB) of a process that reads the file."""
     done = subprocess.run([sys.executable, "-c", CHILD, path, folder], capture_output=True, text=True, check=True)
     n_events, kilobytes = done.stdout.split()
     return int(n_events), int(kilobytes) / 1024
 
 
 def nsys(folder: Path, times: int) -> Path:
-    """The small run, its rows so many times one after another, each time with other correlation ids and texts."""
+    """Write the small run with its rows repeated `times` in sequence.
+
+    Each repetition has other correlation ids and texts.
+    """
     path = nsys_small().write(folder / f"{times}.sqlite")
     moved = {"start", "end", "correlationId", "eventSyncId"}
     with closing(sqlite3.connect(path)) as con:
@@ -73,14 +76,14 @@ def _repeat(con: sqlite3.Connection, table: str, moved: set[str], times: int, ot
 
 @pytest.mark.parametrize("make", [nsys, rocpd])
 def test_repeated_runs_have_as_many_events(tmp_path: Path, make: Callable[[Path, int], Path]) -> None:
-    """What the slow test measures is a trace with all its rows."""
+    """The test ensures that the slow test below measures a trace with all its rows."""
     counts = []
     for times in (1, 4):
         path = make(tmp_path, times)
         trace = events_input(path).read(ReadRequest(path, tmp_path))
         assert isinstance(trace, ReadTrace)
         counts.append(trace.n_events)
-    fixed = 2 if make is rocpd else 0  # the thread's name and the mark
+    fixed = 2 if make is rocpd else 0  # the thread's name and the mark are not repeated
     assert counts[1] - fixed == 4 * (counts[0] - fixed)
 
 
@@ -101,8 +104,9 @@ def test_what_does_not_fit_is_a_rejection(tmp_path: Path, monkeypatch: pytest.Mo
 def test_memory_stays_below_the_bound(
     tmp_path: Path, make: Callable[[Path, int], Path], times: int, expected: int
 ) -> None:
-    """DuckDB's tables alone would take more than it may use: it writes to disk. Two million events are 17 row groups:
-    what stays in memory of each would be seen.
+    """DuckDB's tables alone would exceed its memory limit, so DuckDB writes to disk.
+
+    Two million events are 17 row groups, so memory kept per group would be visible.
     """
     n_events, peak = peak_mb(make(tmp_path, times), tmp_path)
     assert n_events == expected

@@ -1,4 +1,4 @@
-"""Events are made a part at a time: they are those that one part would have, in the same order."""
+"""Events written part by part equal those of a single part, in the same order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How DuckDB makes events of what other tools write: what it costs must grow with the file, not with its square."""
+"""Query plans for the events of other tools: their cost must grow with the file, not with its square."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.models.test_plans import EVERY_PAIR
 from tests.readers.nsys.small import small as nsys_small
 from tests.readers.rocm.small import small as rocm_small
 
-# Names, each once, with the few rules that tell what they are.
+# Models that join each distinct name once with the few rules that classify it.
 MEANT = {"_range_names", "_perfetto_categories", "_rocm_calls_named"}
 
 
@@ -45,7 +45,7 @@ def test_no_model_compares_every_row_with_every_row(tool: str, tmp_path: Path, m
         there = frozenset(name for (name,) in con.execute("SELECT table_name FROM duckdb_tables()").fetchall())
         models = [name for name in catalog.closure([model]) if catalog.models[name].kind == "sql" and name != "events"]
         run_models(con, catalog, [name for name in models if name not in there], there)
-        con.execute("SET asof_loop_join_threshold = 0")  # ASOF joins of a few rows are loops, those of many are not
+        con.execute("SET asof_loop_join_threshold = 0")  # ASOF joins of few rows are loops, joins of many are not
         for name in models:
             plans[name] = con.execute(f"EXPLAIN (FORMAT json) {catalog.models[name].sql}").fetchall()[0][1]
         return write(con, path, model, *names)

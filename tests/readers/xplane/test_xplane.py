@@ -1,4 +1,4 @@
-"""XSpace files of JAX: a real one, compared with a plain decoder, and small ones written by the schema."""
+"""XSpace files of JAX: a real file, compared with a plain decoder, and small files written by the schema."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DETAILS = " grid:16,2,1 block:512,1,1 private_mem:0 group_mem:0 occ_pct:50"
 
 
 def fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    """Fields of a message, decoded plainly."""
+    """Yield the fields of a message, decoded by a plain decoder."""
     at = 0
 
     def number() -> int:
@@ -47,7 +47,7 @@ def fields(data: bytes) -> Iterator[tuple[int, Any]]:
 
 
 def test_a_real_file_has_all_its_events(shared: Path) -> None:
-    """Counts and sums by device, and the start of each, from the file's bytes."""
+    """Counts and sums by device, and the first start, are computed from the file's bytes."""
     real = shared / "traces/xplane/jax_conv_mi300_08.xplane.pb"
     expected: Counter[tuple[str, int]] = Counter()
     lasting: Counter[str] = Counter()
@@ -128,7 +128,7 @@ def test_what_becomes_what(tmp_path: Path) -> None:
         ("cpu_op", "i", "mark", "host", python, at + 600, None, None),
         ("cuda_runtime", "X", "hipModuleLaunchKernel", "host", "5", at + 1000, 500, None),
         ("cuda_driver", "X", "cuMemcpyHtoDAsync", "host", "5", at + 2000, 500, None),
-        ("kernel", "X", "fusion_1", "1", "17", at + 5000, 2001, None),  # from 5000.4 to 7000.8 ns
+        ("kernel", "X", "fusion_1", "1", "17", at + 5000, 2001, None),  # rounded from 5000.4 to 7000.8 ns
         ("user_annotation", "X", "ProfilerStep#5", "host", python, at + 6000, 5000, None),
         ("gpu_memcpy", "X", "Memcpy HtoD", "1", "17", at + 9000, 1000, 4096),
     ]
@@ -152,7 +152,7 @@ def test_the_models_work_on_it(tmp_path: Path) -> None:
     ).fetchall()
     assert launched == [("Memcpy HtoD", 1000, "cuMemcpyHtoDAsync"), ("fusion_1", 2001, "hipModuleLaunchKernel")]
     names = {name for (name,) in con.execute("SELECT DISTINCT name FROM critical_path_by_name").fetchall()}
-    assert "Execute" in names  # nothing waits for the device
+    assert "Execute" in names  # no event waits for the device
 
 
 def test_ops_of_a_tpu_have_flops_and_bytes_and_no_launch(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_sparse_cores_are_streams_of_their_tpu(tmp_path: Path) -> None:
 
 
 def test_lines_beside_the_ops_are_no_work(tmp_path: Path) -> None:
-    """They enclose the ops, synchronize, or sample counters: as work they would count twice, or last no time."""
+    """These lines enclose the ops, synchronize, or sample counters. As work they would count twice, or take no time."""
     names = [f"Sparse Core {kind}" for kind in ("Steps", "Modules", "Ops", "Syncs")] + ["Tensor Core Sync Flag"]
     lines = [(number, name, 0, [(name, 0, 9_000_000, {})]) for number, name in enumerate(names, 65)]
     sampled = Plane("/device:GPU:0", [(1, "_counters_", 0, [("dram__bytes_read.sum", 0, 0, {})])])
@@ -218,7 +218,7 @@ def test_what_is_wrong_is_found_and_placed(tmp_path: Path) -> None:
     assert "plane /device:GPU:1, id 1" in findings_of(tmp_path, space(twice, TASK))["xplane_id_twice"]
     nameless = gpu()
     nameless.lines[0][3].append(("x", 0, 1, {}))
-    cut = nameless.data().replace(part(2, "x"), part(2, "y"))  # the name of the third event is another's
+    cut = nameless.data().replace(part(2, "x"), part(2, "y"))  # gives the third event another name
     assert findings_of(tmp_path, part(1, cut)).keys() == {
         "xplane_no_launch",
         "xplane_no_wall_clock",
@@ -256,7 +256,7 @@ def test_mutated_copies_are_read_or_rejected_with_their_place(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_a_large_file_is_not_held(tmp_path: Path) -> None:
-    """100 MB of a stat that is not read."""
+    """The file has 100 MB of a stat that is not read."""
     plane = gpu()
     plane.extra = part(
         4, part(1, 9) + part(2, part(1, 9) + part(2, "hlo") + part(5, part(1, 1) + part(6, bytes(100 << 20))))

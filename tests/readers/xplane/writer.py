@@ -1,4 +1,4 @@
-"""Writes XSpace files by the schema (xplane.proto of openxla/xla)."""
+"""Writer of XSpace files by the schema (xplane.proto of openxla/xla)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def part(number: int, value: int | float | str | bytes) -> bytes:
 
 @dataclass
 class Plane:
-    """A plane; events are (name, offset in ps or None for 0, duration in ps or None, stats)."""
+    """A plane; its events are (name, offset in ps or None for 0, duration in ps or None, stats)."""
 
     name: str
     lines: list[tuple[int, str, int, list[Any]]] = field(default_factory=list)

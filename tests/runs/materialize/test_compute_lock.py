@@ -1,4 +1,4 @@
-"""One process computes at a time, a batch at a time: who waited finds it done, and a killed one keeps nobody out."""
+"""The compute lock: one process computes one batch at a time, the others find the result, and a kill frees the lock."""
 
 import os
 import threading
@@ -16,7 +16,7 @@ from tests.dagster.tiny import write_trace
 
 @pytest.fixture
 def two(tmp_path: Path) -> tuple[Lake, Lake]:
-    """One lake with two batches, opened twice: as by two processes."""
+    """Return a lake with two batches, opened twice like by two processes."""
     lake = Lake(tmp_path / "lake")
     for number, job in enumerate(("big", "small")):
         folder = tmp_path / job
@@ -31,7 +31,7 @@ def is_free(root: Path) -> bool:
 
 
 def test_a_forked_child_does_not_keep_it(tmp_path: Path) -> None:
-    """It has the locked file open, and no lock itself."""
+    """The child inherits the open file, but not the lock."""
     read, write = os.pipe()
     with Lake(tmp_path).compute_lock():
         child = os.fork()
@@ -52,7 +52,7 @@ def test_of_many_that_wait_one_at_a_time_has_it(tmp_path: Path) -> None:
         nonlocal having, most
         for _ in range(40):
             mine = Lake(tmp_path)
-            with mine.compute_lock(), mine.compute_lock():  # nested, as tables of captures compute those of traces
+            with mine.compute_lock(), mine.compute_lock():  # nested, as for tables of captures
                 with lock:
                     having += 1
                     most = max(most, having)

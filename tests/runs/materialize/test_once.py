@@ -1,4 +1,4 @@
-"""A run publishes once, and over a lake that is up to date it writes nothing; whatever changed is noticed."""
+"""Publishing once per run: a run over an up-to-date lake writes nothing, and every change is noticed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TABLES = ["kernels", "temporal_breakdown", "captures", "capture_ranks"]
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A capture of two ranks, its tables computed by one run and published."""
+    """Build and publish a lake with a capture of two ranks whose tables one run computed."""
     folder = tmp_path_factory.mktemp("whole")
     ingest(capture(folder / "in", ranks=2), Lake(folder / "lake"))
     run_order.materialize_all(Lake(folder / "lake"), TABLES)
@@ -43,9 +43,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def lake(whole: Path) -> Iterator[Lake]:
-    """The lake of `whole`, which is there again afterwards."""
+    """Yield the lake of `whole`, and restore it afterwards."""
     kept, root = whole / "kept", whole / "lake"
-    shutil.copytree(root, kept)  # with the times of change, so that it counts as published
+    shutil.copytree(root, kept)  # keeps the modification times, so the file counts as published
     yield Lake(root)
     shutil.rmtree(root, ignore_errors=True)
     kept.rename(root)
@@ -53,7 +53,7 @@ def lake(whole: Path) -> Iterator[Lake]:
 
 @pytest.fixture
 def rewritten(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """A row for each time that an analysts' file is written."""
+    """Return a list that gets the lake's root each time an analysts' file is written."""
     roots, rewrite = [], publishing._rewrite
 
     def counted(lake: Lake, catalog: Catalog, *how: bool) -> None:
@@ -65,7 +65,7 @@ def rewritten(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 
 def files(lake: Lake) -> dict[str, tuple[int, int, int]]:
-    """What of every file changes where it is written, replaced or opened for writing."""
+    """Return the attributes of each file that change if it is written, replaced or opened for writing."""
     paths = (path for path in lake.root.rglob("*") if path.is_file())
     return {str(path): (s.st_ino, s.st_size, s.st_mtime_ns) for path in paths for s in [path.stat()]}
 
@@ -101,13 +101,13 @@ def test_without_its_note_a_run_looks_at_everything_and_writes_only_that(lake: L
     assert not complete(lake)
     assert run_order.materialize_all(lake, TABLES) == []
     assert complete(lake)
-    # A lock is a file that is opened for writing; nothing else may be.
+    # Only lock files may be opened for writing.
     after = {path: stamp for path, stamp in files(lake).items() if path not in notes and not path.endswith(".lock")}
     assert after == {path: stamp for path, stamp in before.items() if not path.endswith(".lock")}
     assert rewritten == []
 
 
-@pytest.mark.slow  # a lake of its own
+@pytest.mark.slow  # needs a separate lake
 def test_a_run_publishes_once(lake: Lake, rewritten: list[Path], tmp_path: Path) -> None:
     ingest([write_trace(tmp_path / "rank2.json", 2, distributedInfo={"rank": 2})], lake)
     assert not complete(lake)
@@ -117,7 +117,7 @@ def test_a_run_publishes_once(lake: Lake, rewritten: list[Path], tmp_path: Path)
     untouched = {path: stamp for path, stamp in files(lake).items() if "day=" in path}
     for table in TABLES:
         assert {result.batch for result in per_trace.materialize(lake, [table], force=True)} <= set(lake.batches())
-    assert len(rewritten) == 3  # `force` computes the tables of traces again
+    assert len(rewritten) == 3  # `force` recomputes the tables of traces
     changed = {path for path, stamp in files(lake).items() if untouched.get(path, stamp) != stamp}
     assert {Path(path).parts[-3] for path in changed} == set(TABLES[:2])
 
@@ -158,7 +158,7 @@ _CHANGES: dict[str, Callable[[Lake], object]] = {
 def test_what_changed_is_published(lake: Lake, rewritten: list[Path], change: str) -> None:
     _CHANGES[change](lake)
     rewritten.clear()
-    if change == "a trace was forgotten":  # which publishes itself
+    if change == "a trace was forgotten":  # forget publishes by itself
         with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
             assert con.execute("SELECT count(*), (SELECT n_ranks FROM captures) FROM traces").fetchall() == [(1, 1)]
         return
@@ -189,7 +189,7 @@ def test_a_query_notices_damage_that_changes_neither_size_nor_time(lake: Lake) -
         assert con.execute("SELECT count(*) FROM kernels").fetchall() == [(8,)]
 
 
-@pytest.mark.slow  # tests/lake/test_publish.py
+@pytest.mark.slow  # tests/lake/test_publish.py has a moved lake, too
 def test_a_lake_that_moved_is_published_with_its_new_place(lake: Lake, rewritten: list[Path], tmp_path: Path) -> None:
     moved = Lake(lake.root.rename(tmp_path / "moved"))
     assert run_order.materialize_all(moved, TABLES) == []
@@ -210,7 +210,7 @@ def test_other_versions_of_models_and_of_the_program_are_noticed(
     assert [result.table for result in run_order.materialize_all(lake, TABLES)] == ["kernels"] and len(rewritten) == 1
 
 
-@pytest.mark.slow  # tests/runs/store/test_user_tables.py
+@pytest.mark.slow  # tests/runs/store/test_user_tables.py has roles, too
 def test_roles_that_changed_are_noticed(lake: Lake) -> None:
     (lake.root / ROLES).write_text("rank,role,group\n0,pp,a\n1,pp,a\n")
     assert not complete(lake)

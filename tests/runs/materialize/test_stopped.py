@@ -1,4 +1,4 @@
-"""What is no fault of a trace is not recorded as one, and rows of older versions that do so are computed again."""
+"""Failures that are not a trace's fault: they are not recorded for it, and older rows that blame it are recomputed."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_what_is_no_fault_of_a_trace_ends_the_run(
     assert not list(lake.root.glob(".staging/*"))
 
 
-@pytest.mark.slow  # rows of older versions; what counts as no fault is below
+@pytest.mark.slow  # rows of older versions; the test below lists the failures that are no fault
 def test_rows_that_blame_a_trace_for_it_are_computed_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     reason = MEMORY
     blame = lambda work, tables, trace, _: _blame(work, tables, trace, reason)  # noqa: E731
@@ -84,7 +84,7 @@ def test_rows_that_blame_a_trace_for_it_are_computed_again(lake: Lake, monkeypat
     materialize(lake, ["kernels", "temporal_breakdown"])
     assert {(table, why) for table, why in failures(lake)} == {("kernels", reason), ("temporal_breakdown", reason)}
     monkeypatch.undo()
-    discard(lake)  # another version of tracelake does not believe it
+    discard(lake)  # simulates another version of tracelake, which does not accept the row
     assert {done.table: done.n_rows for done in materialize(lake, ["kernels", "temporal_breakdown"])}["kernels"] == 12
     assert failures(lake) == []
     assert materialize(lake, ["kernels", "temporal_breakdown"]) == []
@@ -100,7 +100,7 @@ def test_other_failures_stay(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Non
         assert Failure("t", "kernels", no_fault).is_no_fault_of_data, no_fault
     enough = Failure("t", "kernels", MEMORY.replace("100", "1907"))
     assert not enough.is_no_fault_of_data
-    monkeypatch.setenv("TRACELAKE_MEMORY", "90")  # it has less than then
+    monkeypatch.setenv("TRACELAKE_MEMORY", "90")  # less memory than at the time of the failure
     assert not Failure("t", "kernels", MEMORY).is_no_fault_of_data
 
 

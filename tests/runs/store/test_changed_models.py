@@ -1,4 +1,4 @@
-"""Tables of traces that are in a store already are computed again when a model changes: the same for both backends."""
+"""Changed models: tables of traces already in a store are recomputed, the same for both backends."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ TRACES = ["kernels", "temporal_breakdown"]
 TABLES = ["traces", "events", *TRACES]
 CAPTURES = ["captures", "capture_ranks", "capture_quality"]
 FOLDER_FIRST = ["folder", *(of_kind(kind, pytest.mark.slow) for kind in ("sqlite", "postgres"))]
-OLD = "* REPLACE (duration_ns + 1000 AS duration_ns)"  # what an older version of `kernels` computed
+OLD = "* REPLACE (duration_ns + 1000 AS duration_ns)"  # the result of an older version of `kernels`
 
 
 @pytest.fixture(scope="module")
 def units(tmp_path_factory: pytest.TempPathFactory) -> list[Lake]:
-    """Two traces with an old table `kernels`, another trace with a new one, and all three without these tables."""
+    """Return two traces with an old table `kernels`, a trace with a new one, and all three without these tables."""
     folder = tmp_path_factory.mktemp("units")
     lakes = [
         make_unit(folder / name, seeds, tables)
@@ -50,7 +50,7 @@ def units(tmp_path_factory: pytest.TempPathFactory) -> list[Lake]:
 
 @pytest.fixture(scope="module")
 def right(units: list[Lake], tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple]]:
-    """What a store shows of these traces when all tables are new."""
+    """Return the rows that a store shows for these traces if all tables are new."""
     store = open_store(str(tmp_path_factory.mktemp("right") / "lake"))
     store.commit(make_unit(units[0].root.parent / "right", (0, 1, 2), TRACES))
     return shown(store, TABLES)
@@ -73,12 +73,12 @@ def n_written(run: Followed) -> int:
 
 
 def materialize_in(address: str, environment: dict[str, str]) -> None:
-    """Brings tables up to date, in a process of its own."""
+    """Bring the tables up to date. It runs in a separate process."""
     os.environ.update(environment)
     assert materialize_on(InProcess(), address, TRACES).failed == []
 
 
-@pytest.mark.slow  # tests/lake/test_incremental.py
+@pytest.mark.slow  # tests/lake/test_incremental.py has changed models in a folder
 def test_old_rows_are_replaced(opened: Open, units: list[Lake], right: dict[str, list[tuple]]) -> None:
     store = opened()
     for unit in units[:2]:
@@ -88,7 +88,7 @@ def test_old_rows_are_replaced(opened: Open, units: list[Lake], right: dict[str,
     assert (run.n_units, n_written(run)) == (1, 1)  # one table of one batch
     assert shown(store, TABLES) == right
     assert materialized(opened(), *TRACES).n_units == 0
-    assert not store.commit(units[0]).traces  # they are still known
+    assert not store.commit(units[0]).traces  # the traces are still known
 
 
 @pytest.mark.slow
@@ -133,7 +133,7 @@ def test_a_removed_trace_is_not_brought_back(opened: Open, units: list[Lake]) ->
 
 @pytest.mark.slow
 def test_captures_are_computed_again(opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also for a model that only captures use; but not from tables of traces that could not be computed."""
+    """A change of a model that only captures use recomputes them, unless their tables of traces could not be computed."""
     store, version = opened(), Catalog.version
     write_capture(CaptureSpec(seed=1, ranks=2, steps=1, layers=1, ops_per_layer=1), tmp_path / "job1")
     assert ingest_on(InProcess(), store.address, sorted((tmp_path / "job1").glob("rank*"))).failed == []
@@ -163,7 +163,7 @@ def test_captures_are_computed_again(opened: Open, tmp_path: Path, monkeypatch: 
 def test_a_trace_that_was_left_out_is_named_until_it_is_computed(
     opened: Open, units: list[Lake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that lacked memory is tried again once there is more; any other with --force."""
+    """A trace that failed for lack of memory is retried once there is more. Any other is retried with --force."""
     store = opened()
     store.commit(units[2])
     bad = min(trace_ids(units[2]))
@@ -241,7 +241,7 @@ def test_two_at_once_and_a_merge_beside_them(opened: Open, units: list[Lake], ri
 
 @pytest.fixture
 def ducklake(tmp_path: Path) -> DuckLakeStore:
-    """An empty one with its catalog in SQLite."""
+    """Return an empty DuckLake with its catalog in SQLite."""
     return DuckLakeStore(f"ducklake:sqlite:{tmp_path}/cat.sqlite", f"{tmp_path}/data")
 
 
@@ -250,7 +250,7 @@ def ducklake(tmp_path: Path) -> DuckLakeStore:
 def test_what_another_process_did_meanwhile_stays(
     ducklake: DuckLakeStore, units: list[Lake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of two that computed the same table only the first replaces it; traces that were removed stay removed."""
+    """If two processes compute the same table, only the first replaces it. Traces that were removed stay removed."""
     ducklake.commit(units[0])
     (batch,) = units[0].batches()
     upload = recompute._upload
@@ -283,7 +283,7 @@ def test_what_another_process_did_meanwhile_stays(
 def test_a_store_of_an_older_tracelake_is_computed_again(
     ducklake: DuckLakeStore, units: list[Lake], right: dict[str, list[tuple]]
 ) -> None:
-    """It noted no versions, so that nothing is known of its tables."""
+    """It recorded no versions, so the versions of its tables are unknown."""
     for unit in units[:2]:
         ducklake.commit(unit)
     with ducklake.writer() as con:
@@ -294,12 +294,12 @@ def test_a_store_of_an_older_tracelake_is_computed_again(
     assert shown(ducklake, TABLES) == right
 
 
-@pytest.mark.slow  # old rows are replaced above
+@pytest.mark.slow  # a test above replaces old rows
 @pytest.mark.parametrize("opened", FOLDER_FIRST, indirect=True)
 def test_force_computes_again_what_is_up_to_date_and_nothing_else(
     opened: Open, units: list[Lake], right: dict[str, list[tuple]]
 ) -> None:
-    """A table of the version of today that is wrong, as after a fault of the machine."""
+    """The table has today's version but wrong rows, as after a hardware fault."""
     store = opened()
     wrong = make_unit(units[0].root.parent / f"wrong{opened().address[-8:].replace('/', '')}", (0, 1), TRACES)
     rewrite(wrong, "kernels", OLD, version=load_catalog().version("kernels"))

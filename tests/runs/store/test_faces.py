@@ -1,4 +1,4 @@
-"""Commands that take a lake's folder take the address of a DuckLake: their answers are equal. What is wrong is a sentence."""
+"""Commands on the address of a DuckLake: their answers equal those on a lake's folder, and errors are one sentence."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def run(*words: str, code: int = 0) -> str:
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """The folder of a lake with two captures of two ranks, and the address of a DuckLake with the same."""
+    """Return the folder of a lake with two captures of two ranks, and the address of a DuckLake with the same."""
     folder = tmp_path_factory.mktemp("both")
     for name, seed in (("a", 1), ("b", 2)):
         write_capture(CaptureSpec(ranks=2, steps=6, layers=1, gz=False, seed=seed), folder / "in" / name)
@@ -58,7 +58,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 
 
 def plain(answer: Any, lake: str) -> Any:
-    """The answer without what depends on the place; printed commands name the lake."""
+    """Return the answer without values that depend on the location. In printed commands, LAKE replaces the lake."""
     if isinstance(answer, dict):
         return {key: plain(value, lake) for key, value in answer.items() if key not in OF_PLACE}
     if isinstance(answer, list):
@@ -67,7 +67,10 @@ def plain(answer: Any, lake: str) -> Any:
 
 
 def test_the_same_commands_answer_the_same(both: tuple[str, str], tmp_path: Path) -> None:
-    """Those of the README that read a lake. A trace of a DuckLake is copied, and its tables are computed."""
+    """These are the README's commands that read a lake.
+
+    A trace of a DuckLake is copied, and its tables are computed.
+    """
     query = (
         "SELECT c.capture_id, min(trace_id) FROM captures AS c JOIN traces USING (capture_id) GROUP BY ALL ORDER BY 1"
     )
@@ -94,7 +97,10 @@ def test_the_same_commands_answer_the_same(both: tuple[str, str], tmp_path: Path
 
 
 def test_the_readme_s_commands_on_a_lake_answer_the_same(both: tuple[str, str]) -> None:
-    """As they stand there, but for the lake and what they leave open; those that serve or write are tested elsewhere."""
+    """The commands run as printed, with the lake and their placeholders filled in.
+
+    Other tests run those that serve or write.
+    """
     page = (Path(__file__).resolve().parents[3] / "README.md").read_text()
     lines = re.findall(r"^tracelake ((?:ask|sql|tables|fleet|status)\b.*?)\s*(?:#.*)?$", page, re.MULTILINE)
     query = "SELECT name, count(*) AS n, sum(duration_ns) AS ns FROM kernels GROUP BY name ORDER BY ALL"
@@ -107,7 +113,7 @@ def test_the_readme_s_commands_on_a_lake_answer_the_same(both: tuple[str, str]) 
 
 
 def test_ibis_tables_are_those_of_the_folder(both: tuple[str, str]) -> None:
-    """The expression of docs/other-engines.md."""
+    """docs/other-engines.md shows this expression."""
     pytest.importorskip("ibis", reason="the extra notebook is not installed")
     from pipelines.faces.ibis_tables import open_tables
 
@@ -142,7 +148,7 @@ def test_a_notebook_answers_the_same(both: tuple[str, str]) -> None:
 
 
 def test_a_trace_is_forgotten_and_its_capture_computed_again(both: tuple[str, str], tmp_path: Path) -> None:
-    """As in a folder. Its file may come again, unless it is forgotten for good."""
+    """A DuckLake behaves like a folder. The trace's file may be ingested again, unless it was forgotten for good."""
     folder, catalog = tmp_path / "lake", tmp_path / "catalog.sqlite"
     shutil.copytree(both[0], folder)
     address = f"ducklake:sqlite:{catalog}?data={tmp_path}/data"
@@ -176,7 +182,7 @@ def test_check_reads_every_file(both: tuple[str, str], tmp_path: Path) -> None:
     content = cut.read_bytes()
     cut.write_bytes(content[:-100])
     content = other.read_bytes()
-    other.write_bytes(content[:4] + bytes(len(content) - 16) + content[-12:])  # its size is right
+    other.write_bytes(content[:4] + bytes(len(content) - 16) + content[-12:])  # only the content changes, not the size
     report = json.loads(run("check", "--lake", address, "--json", code=1))
     why = {Path(fault["path"]): fault["why"] for fault in report["faults"]}
     assert why.keys() == {gone, cut, other} and report["files"] == sound["files"]
@@ -190,7 +196,7 @@ def refused(*words: str) -> str:
 
 
 def test_what_is_wrong_is_said(both: tuple[str, str], tmp_path: Path) -> None:
-    """An id that is not there, a catalog that is not, data that were lost, an inbox that a DuckLake does not have."""
+    """The errors are an unknown id, a missing catalog, lost data, and an inbox, which a DuckLake does not have."""
     assert "no trace in ducklake:" in refused("why", "0123", "--lake", both[1])
     assert "--inbox" in refused("status", "--lake", both[1], "--inbox", str(tmp_path))
     assert "there is no such catalog" in refused(
@@ -204,7 +210,7 @@ def test_what_is_wrong_is_said(both: tuple[str, str], tmp_path: Path) -> None:
 
 @pytest.mark.ducklake("duckdb")
 def test_a_locked_catalog_is_said_while_it_is_held(tmp_path: Path) -> None:
-    """A DuckDB file is for one process: another one holds it."""
+    """Only one process can open a DuckDB file, and another process has it open."""
     import subprocess
     import sys
 
@@ -217,6 +223,6 @@ def test_a_locked_catalog_is_said_while_it_is_held(tmp_path: Path) -> None:
         try:
             assert other.stdout and other.stdout.readline()
             message = " ".join(refused("fleet", "--lake", address).split())
-            assert "another process has the catalog open" in message and other.poll() is None  # it still holds it
+            assert "another process has the catalog open" in message and other.poll() is None  # it still has it open
         finally:
             other.kill()

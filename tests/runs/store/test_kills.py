@@ -1,4 +1,4 @@
-"""A commit that is killed leaves everything or nothing of its unit, and the next one completes it."""
+"""Killed commits: they leave all or none of a unit, and the next commit completes it."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from tests.runs.store.world import STORED, make_unit, shown
 
 MOMENTS = [
     ("put_files", "before"),
-    ("put_files", "after"),  # uploaded, the lock not taken
-    ("add_columns", "before"),  # in the transaction
-    ("_note", "before"),  # all files are added
-    ("_note", "after"),  # only the commit itself is missing
-    ("_outcome", "before"),  # committed, and nobody was told
+    ("put_files", "after"),  # uploaded, before taking the lock
+    ("add_columns", "before"),  # within the transaction
+    ("_note", "before"),  # after all files were added
+    ("_note", "after"),  # just before the transaction's commit
+    ("_outcome", "before"),  # committed, but not yet reported
 ]
 
 
 def keys() -> dict[str, str]:
-    """What a process that was forked earlier needs of this one's environment."""
+    """Return the environment variables of S3, for a process that was forked before they were set."""
     return {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
 
 
 def do_commit(address: str, unit: Path, environment: dict[str, str] | None = None) -> None:
-    """Commits a unit, in a process of its own."""
+    """Commit a unit. It runs in a separate process."""
     os.environ.update(environment or {})
     open_store(address).commit(Lake(unit))
 
@@ -58,7 +58,7 @@ def _die_at(address: str, unit: Path, environment: dict[str, str], name: str, wh
 def test_a_folder_commit_killed_at_a_step(tmp_path: Path) -> None:
     unit = make_unit(tmp_path / "unit", (0, 1))
     n = steps_of(do_commit, str(tmp_path / "whole"), unit.root)
-    assert n >= 8  # each file before and after
+    assert n >= 8  # before and after each file
     expected = shown(open_store(str(tmp_path / "whole")), STORED)
     for step in steps(n):
         store = open_store(str(tmp_path / f"store{step}"))
@@ -90,16 +90,19 @@ def test_a_ducklake_commit_killed_at_several_moments(kind: str, request: pytest.
         store = open_store(address)
         assert len(store.known(unit.known_traces())) == (2 if name == "_outcome" else 0), (name, when)
         started = time.monotonic()
-        store.commit(unit)  # the lock went with the process
-        assert time.monotonic() - started < 300  # who waits for a lock gives up after 600 s
+        store.commit(unit)  # the killed process no longer has the lock
+        assert time.monotonic() - started < 300  # waiting for a lock times out after 600 s
         assert shown(store, STORED) == expected, (name, when)
         left = store.sweep()
-        assert not left  # too young: another writer may be about to commit them
+        assert not left  # too recent, because another writer may be about to commit these files
 
 
 @pytest.mark.slow
 def test_writers_side_by_side_with_kills(opened: Callable[[], Store], tmp_path: Path) -> None:
-    """Three writers; each unit is committed by two of them, from copies with other batches; four of them are killed."""
+    """Three writers run concurrently, and four commits are killed.
+
+    Two writers commit each unit, from copies with other batches.
+    """
     address, choice = opened().address, random.Random(3)
     seeds = [(0, 1), (1, 2), (3, 4), (4, 5)]
     units = [make_unit(tmp_path / f"unit{who}{seeds_of}", seeds_of) for seeds_of in seeds for who in "ab"]
@@ -139,7 +142,7 @@ def test_readers_see_whole_traces_during_commits(opened: Callable[[], Store], tm
     counts = []
     while process.is_alive():
         with store.connect() as con:
-            con.begin()  # several queries of one state
+            con.begin()  # the following queries see one state
             counts.append(assert_whole(con))
             breakdown = con.execute("SELECT count(DISTINCT trace_id) FROM temporal_breakdown").fetchall()[0][0]
             assert breakdown == counts[-1]

@@ -1,4 +1,7 @@
-"""Eight processes commit to one DuckLake at once: none fails, and each trace is there once. Time per commit is in docs/object-storage.md."""
+"""Eight processes that commit to one DuckLake concurrently: none fails, and each trace occurs once.
+
+docs/object-storage.md lists the time per commit.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ def _commit_all(address: str, units: list[str]) -> list[float]:
 
 
 def committed(folder: Path, each: int) -> list[float]:
-    """Seconds of each commit; every worker has `each` captures of one trace."""
+    """Return the seconds of each commit. Every worker commits `each` captures of one trace."""
     address = f"ducklake:sqlite:{folder}/catalog.sqlite?data={folder}/data"
     units = [str(make_unit(folder / f"u{n}" / "lake", [n], ["kernels"]).root) for n in range(WORKERS * each)]
     with multiprocessing.get_context("spawn").Pool(WORKERS) as pool:
@@ -58,10 +61,10 @@ con.execute("COMMIT")
 """
 
 
-@pytest.mark.slow  # 6 s: DuckDB itself waits for 5
+@pytest.mark.slow  # 6 s, because DuckDB itself waits for 5 s
 @pytest.mark.ducklake("sqlite")
 def test_who_has_opened_the_catalog_waits_for_another_that_writes(tmp_path: Path) -> None:
-    """A process of its own: locks of files are between processes."""
+    """The writer runs in a separate process, because file locks work only between processes."""
     store = open_store(f"ducklake:sqlite:{tmp_path}/catalog.sqlite?data={tmp_path}/data")
     store.commit(Lake(make_unit(tmp_path / "unit" / "lake", [1], ["kernels"]).root))
     assert isinstance(store, DuckLakeStore)

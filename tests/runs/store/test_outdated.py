@@ -1,4 +1,4 @@
-"""A DuckLake answers from what was committed, and says what of it the models of today would have made otherwise."""
+"""Outdated tables of a DuckLake: it answers from the committed rows, and names tables that today's models would change."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def store(tmp_path: Path) -> Store:
 
 @pytest.fixture(scope="module")
 def units(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Lake]:
-    """Two traces with an old table `kernels`, one with a new one, one with none."""
+    """Return two traces with an old table `kernels`, one with a new one, and one without it."""
     folder = tmp_path_factory.mktemp("units")
     seeds_by_name = {"old": (0, 1), "new": (2,), "bare": (3,)}
     lakes = {

@@ -1,4 +1,4 @@
-"""What is said about a lake that lacks tables."""
+"""Messages about a lake without the requested tables."""
 
 from __future__ import annotations
 

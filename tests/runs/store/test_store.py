@@ -1,4 +1,4 @@
-"""What every store does, the same for both backends."""
+"""The behaviour of every store, the same for both backends."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ REAL = (
 
 @pytest.fixture(scope="module")
 def units(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Lake]:
-    """Units that share a trace."""
+    """Return units that share a trace."""
     folder = tmp_path_factory.mktemp("units")
     seeds = {"first": (0, 1), "second": (1, 2)}
     return {name: make_unit(folder / name, of) for name, of in seeds.items()}
@@ -63,7 +63,7 @@ def test_a_unit_committed_twice_is_there_once(opened: Open, units: dict[str, Lak
     assert shown(store, STORED) == before
 
 
-@pytest.mark.slow  # 5 s; forgetting is below, and in tests/runs/test_forget.py
+@pytest.mark.slow  # 5 s; a test below and tests/runs/test_forget.py forget traces
 def test_a_forgotten_trace_is_committed_again_beside_the_others_of_its_batch(opened: Open, tmp_path: Path) -> None:
     store, unit = opened(), make_unit(tmp_path / "unit", (0, 1), ["kernels"])
     store.commit(unit)
@@ -78,7 +78,7 @@ def test_commands_get_the_same_answers_from_each_kind(opened: Open, units: dict[
     store, everything = opened(), BatchSpan(frozenset(), "")
     store.commit(units["first"])
     first, *_ = ids = sorted(trace_ids(units["first"]))
-    time.sleep(0.05)  # of a folder, rows are told apart by the time of their file
+    time.sleep(0.05)  # in a folder, the time of their file orders the rows
     with store.rows() as rows:
         until = rows.until
         assert n_traces(rows, everything) == 2 and n_traces(rows, BatchSpan(frozenset({"2020-01-01"}), "9")) == 0
@@ -118,7 +118,7 @@ def test_a_rejected_file_is_written_once(opened: Open, tmp_path: Path) -> None:
 
 
 def test_a_file_that_was_read_before_it_broke_again_is_rejected_again(opened: Open, tmp_path: Path) -> None:
-    """Although the reason is the same. Units that come again add nothing."""
+    """It is rejected again although the reason is the same. Units that are committed again add nothing."""
     file, store = tmp_path / "rank0.json", opened()
     units = [Lake(tmp_path / name) for name in ("empty", "written", "empty_again")]
     for unit, n_launches in zip(units, (0, 4, 0), strict=True):
@@ -226,7 +226,7 @@ def test_a_capture_that_another_worker_computed_meanwhile_counts(opened: Open, t
 
 @pytest.fixture(scope="module")
 def with_all_tables(tmp_path_factory: pytest.TempPathFactory, shared: Path) -> tuple[Lake, Lake]:
-    """Real traces with all tables, as a unit, and a folder lake that computed them itself."""
+    """Return a unit of real traces with all tables, and a folder lake that computed the same tables itself."""
     from pipelines.lake.publish.analyst_file import publish
     from pipelines.runs.materialize.run_order import materialize_all
 

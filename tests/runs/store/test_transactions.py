@@ -1,4 +1,4 @@
-"""Transactions of a store that fail, and those of other writers that come in between."""
+"""Failing transactions of a store, and transactions of other writers in between."""
 
 from collections.abc import Iterator
 
@@ -43,7 +43,7 @@ def test_a_commit_that_another_one_hinders_wrote_nothing(says: str) -> None:
 
 @pytest.fixture
 def con() -> Iterator[duckdb.DuckDBPyConnection]:
-    """DuckDB in place of a DuckLake."""
+    """Yield a DuckDB database that replaces a DuckLake."""
     with duckdb.connect() as con:
         con.execute(f"ATTACH ':memory:' AS {LAKE}")
         create_bookkeeping(con)
@@ -57,7 +57,10 @@ def batch(number: int) -> Batch:
 
 def test_versions_can_be_read_while_another_writer_adds_a_kind(con: duckdb.DuckDBPyConnection) -> None:
     class Disturbed:
-        """Before every query, another writer commits a batch of other versions than all before."""
+        """A connection that lets another writer commit a batch before every query.
+
+        Each such batch has other versions than all batches before.
+        """
 
         n = 0
 
@@ -75,6 +78,6 @@ def test_versions_can_be_read_while_another_writer_adds_a_kind(con: duckdb.DuckD
 def test_versions_of_some_batches_and_of_copies(con: duckdb.DuckDBPyConnection) -> None:
     versions.note(con, batch(1), {"kernels": "1", "spans": "1"})
     versions.note(con, batch(2), {"kernels": "2", "spans": "1"})
-    versions.note(con, batch(2), {"kernels": "1", "spans": "1"})  # the same batch, committed by another version
+    versions.note(con, batch(2), {"kernels": "1", "spans": "1"})  # another version commits the same batch
     assert versions.read(con, [batch(2).batch_id, "none"]) == {batch(2).batch_id: {"spans": "1"}}
     assert versions.read(con)[batch(1).batch_id] == {"kernels": "1", "spans": "1"}

@@ -1,4 +1,4 @@
-"""Merging, expiring and sweeping change no answer that they should not."""
+"""Merging, expiring and sweeping: they change only the answers that they should."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def ducklake(tmp_path: Path) -> DuckLakeStore:
-    """An empty one with its catalog in SQLite."""
+    """Return an empty DuckLake with its catalog in SQLite."""
     return DuckLakeStore(f"ducklake:sqlite:{tmp_path}/cat.sqlite", f"{tmp_path}/data")
 
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> list[Lake]:
-    """Units of one trace each."""
+    """Return units of one trace each."""
     folder = tmp_path_factory.mktemp("small")
     return [make_unit(folder / f"unit{seed}", (seed,), ["kernels"]) for seed in range(3)]
 
@@ -43,13 +43,13 @@ def test_compact_merges_files_and_changes_no_row(ducklake: DuckLakeStore, small:
     before = shown(ducklake, tables)
     planned = {table.what: (table.files_before, table.files_after) for table in ducklake.compact(dry_run=True)}
     assert planned["events"] == (3, 1)
-    with ducklake.connect() as reader:  # opened before, it must not lose its files
+    with ducklake.connect() as reader:  # a reader that opened before must not lose its files
         done = {table.what: (table.files_before, table.files_after) for table in ducklake.compact()}
         assert done == planned
         assert reader.execute("SELECT count(*) FROM kernels").fetchall() == [(len(before["kernels"]),)]
     assert shown(ducklake, tables) == before
     assert ducklake.compact() == []
-    again = ducklake.commit(small[0])  # keys were moved from the catalog into files, and are still known
+    again = ducklake.commit(small[0])  # the keys moved from the catalog into files, and are still known
     assert again.known and not again.traces
     n_files = len(list((tmp_path / "data/main/events").glob("**/*.parquet")))
     ducklake.compact(grace=timedelta(0))
@@ -63,7 +63,7 @@ def test_a_forgotten_trace_leaves_the_files_of_its_unit(ducklake: DuckLakeStore,
     ducklake.commit(unit)
     trace = min(unit.known_traces())
     ducklake.forget(trace)
-    for _ in range(2):  # the files that the first run replaces are deleted by the next one at the latest
+    for _ in range(2):  # the second run deletes the files that the first one replaced
         ducklake.compact(grace=timedelta(0))
     files = list((tmp_path / "data/main/events").glob("**/*.parquet"))
     query = f"SELECT DISTINCT trace_id FROM read_parquet({list(map(str, files))}, hive_partitioning = false)"
@@ -110,7 +110,7 @@ def test_a_sweep_deletes_only_what_no_catalog_names(ducklake: DuckLakeStore, sma
     ducklake.commit(small[0])
     before = shown(ducklake, ["events"])
     (file,) = (tmp_path / "data/main/events").glob("*.parquet")
-    orphan = file.with_stem(f"{file.stem[:-8]}00000000")  # of a killed writer
+    orphan = file.with_stem(f"{file.stem[:-8]}00000000")  # a file of a killed writer
     orphan.write_bytes(file.read_bytes())
     (foreign := tmp_path / "data/main/mine.parquet").write_text("another program's")
     assert ducklake.sweep() == [] and orphan.exists()
@@ -168,7 +168,7 @@ def test_a_store_of_an_older_version_is_refused_with_the_command_that_reads_its_
 
 
 def test_superseded_traces_are_hidden(opened: Open, tmp_path: Path) -> None:
-    """As in the folder lake: a truncated trace for which a better one came later."""
+    """A better copy of a truncated trace arrives later. The folder lake hides the truncated one, too."""
     from pipelines.readers.ingest import ingest
     from pipelines.runs.materialize.per_trace import materialize
     from tests.lake.world import write_trace

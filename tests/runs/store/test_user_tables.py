@@ -1,4 +1,4 @@
-"""What users tell a store of jobs and ranks: prices.csv and roles.csv, the same for both backends."""
+"""Users' tables of jobs and ranks in a store: prices.csv and roles.csv, the same for both backends."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_prices_and_roles_of_a_store(opened: Open, tmp_path: Path) -> None:
     assert _prices(opened()) == [("a", "x", "2.50", "EUR"), ("b", "y, z", None, None)]
     assert list(opened().roles()) == [Role(None, 0, "tp", "first"), Role(None, 1, "tp", "it's")]
     (after,) = changed_captures(store)
-    assert before.items[0].content != after.items[0].content  # captures are computed again
+    assert before.items[0].content != after.items[0].content  # so captures are recomputed
 
     wrong = written(tmp_path / "wrong.csv", "job,team,price_per_gpu_hour,currency", "a,x,2.50,EUR", "b,x,cheap,EUR")
     with pytest.raises(CatalogError, match=r"wrong\.csv:3: price 'cheap'"):
@@ -54,14 +54,14 @@ def test_prices_and_roles_of_a_store(opened: Open, tmp_path: Path) -> None:
 
 
 def _shown_formulas(store: Store) -> list[tuple]:
-    """Those that queries see, as in a folder."""
+    """Return the user's formulas that queries see, like in a folder."""
     with store.connect() as con:
         return con.execute(
             "SELECT op, formula, owns_below FROM op_kinds WHERE starts_with(op, 'mylib::') ORDER BY op"
         ).fetchall()
 
 
-@pytest.mark.slow  # those of a folder: tests/lake/test_formulas.py
+@pytest.mark.slow  # tests/lake/test_formulas.py has formulas of a folder
 def test_formulas_of_a_store_are_used_and_make_tables_outdated(opened: Open, tmp_path: Path) -> None:
     store = opened()
     formulas = written(tmp_path / "op_formulas.csv", "op,formula,owns_below", "mylib::b,copy,", "mylib::a,gemm,true")

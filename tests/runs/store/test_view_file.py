@@ -1,4 +1,4 @@
-"""The views of a DuckLake are kept in a file, which is another one when what they are made from changes."""
+"""The cached views of a DuckLake: a file that is rebuilt if its sources change."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -34,7 +34,7 @@ def test_kept_views_are_those_of_this_program(module: object, tmp_path: Path, mo
     indirect=True,
 )
 def test_columns_and_types_are_those_of_a_folder(opened: Callable[[], Store], tmp_path: Path) -> None:
-    """As in an analysts' file: its tables with their types."""
+    """The tables and their types equal those of an analysts' file."""
     store = opened()
     store.commit(make_unit(tmp_path / "unit", (0, 1), ["kernels"]))
     with store.connect() as con:

@@ -1,4 +1,4 @@
-"""Units of small traces, and what a store shows of them."""
+"""Units of small traces, and the rows that a store shows of them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _OF_RUN = {
     "ingested_at",
     "seen_at",
     "began_at",
-}  # of a clock without a date, began_at is when it was ingested
+}  # if a trace's clock has no date, began_at is the time of ingestion
 
 
 def make_unit(folder: Path, seeds: Iterable[int], tables: list[str] | None = TABLES) -> Lake:
-    """A private lake of one small trace per seed, with some tables computed (None: all)."""
+    """Build a private lake of one small trace per seed, and compute some tables (None: all)."""
     files = [write_trace(folder.parent / "in" / f"{seed}.json", seed, distributedInfo={"rank": seed}) for seed in seeds]
     lake = Lake(folder)
     ingest(files, lake)
@@ -36,7 +36,7 @@ def make_unit(folder: Path, seeds: Iterable[int], tables: list[str] | None = TAB
 
 
 def rewrite(unit: Lake, table: str, columns: str, version: str | None = None) -> None:
-    """Replaces a unit's file of a table, as another version of the model would have written it."""
+    """Replace a unit's file of a table, as another version of the model would have written it."""
     (batch,) = unit.batches()
     path, target = table_file(unit.root, table, batch), unit.root / "new.parquet"
     said = f", KV_METADATA {{{VERSION_KEY}: '{version}'}}" if version else ""
@@ -46,13 +46,13 @@ def rewrite(unit: Lake, table: str, columns: str, version: str | None = None) ->
 
 
 def copy_of(unit: Lake, folder: Path) -> Lake:
-    """The same unit in another place."""
+    """Copy the unit to another folder and return the copy."""
     shutil.copytree(unit.root, folder)
     return Lake(folder)
 
 
 def shown(store: Store, tables: list[str] | None = None) -> dict[str, list[tuple]]:
-    """Every row that a store shows, except for what names the run: batch, time of ingestion."""
+    """Return every row that a store shows, without the columns that vary by run: batch ids and times."""
     catalog = load_catalog()
     rows = {}
     with store.connect() as con:
@@ -64,5 +64,5 @@ def shown(store: Store, tables: list[str] | None = None) -> dict[str, list[tuple
 
 
 def trace_ids(unit: Lake) -> set[str]:
-    """The traces of a unit."""
+    """Return the traces of a unit."""
     return set(unit.known_traces())

@@ -1,4 +1,4 @@
-"""Call stacks against a plain stack machine."""
+"""Call stacks, compared with a plain stack machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from tests.harness import each, op, rows_of
 
 
 def machine(events: list[dict]) -> list[tuple[int, int | None, int]]:
-    """(event, parent, depth): walk starts and ends in order; an end closes whatever is on top."""
+    """Return (event, parent, depth) of each event.
+
+    The machine walks starts and ends in order. An end closes the event on top of the stack.
+    """
     marks = []
     for i, e in enumerate(events):
         ts, dur = e["ts"], e["dur"]

@@ -1,4 +1,4 @@
-"""Merged intervals and the temporal breakdown: the source document's examples and brute force."""
+"""Merged intervals and the temporal breakdown, compared with the source document's examples and brute force."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def spans(*intervals: tuple[int, int]) -> list[dict]:
 
 
 def test_overlapping_and_touching_intervals_merge() -> None:
-    """TB-9 by its algorithm: one interval; the flowchart's [0,180] + [200,300] overlooks [150,250]."""
+    """TB-9's algorithm yields one interval. The document's flowchart, with [0,180] + [200,300], overlooks [150,250]."""
     events = spans((0, 100), (50, 180), (80, 120), (150, 250), (200, 300))
     rows = rows_of(events, "merged_intervals", "scope, start_ns, end_ns, n_kernels")
     assert rows == [("COMPUTATION", 0, 300_000, 5), ("all", 0, 300_000, 5)]
@@ -41,7 +41,10 @@ def test_overlap_counts_as_compute_and_what_is_exposed_stands_beside() -> None:
 
 
 def test_a_trace_without_gpu_work_has_no_times() -> None:
-    """No error, and nothing that looks measured: the six zeros (TB-7) are the document's alone."""
+    """There is neither an error nor a value that looks measured.
+
+    Only the document's format has the six zeros (TB-7).
+    """
     columns = "device, compute_ns, non_compute_ns, idle_ns, compute_percent, non_compute_percent, idle_percent"
     assert rows_of([op("a", 0, 5)], "temporal_breakdown", columns) == [(None,) * 7]
 
@@ -62,7 +65,10 @@ def test_merging_equals_brute_force(shapes: list[list[tuple[int, int, int]]]) ->
 
 
 def merged(work: list[tuple[int, int, int]]) -> list[list[int]]:
-    """Half-microsecond cells: a cell is busy where some kernel of the device covers it, its ends included."""
+    """Compute the busy intervals in half-microsecond cells.
+
+    A kernel makes all cells that it covers busy, including its ends.
+    """
     expected: list[list[int]] = []
     for device in (0, 1):
         cells = sorted({c for ts, dur, d in work if d == device for c in range(2 * ts, 2 * (ts + dur) + 1)})

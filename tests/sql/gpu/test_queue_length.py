@@ -1,4 +1,4 @@
-"""The number of launches on a stream whose work has not started yet, by hand."""
+"""The number of launches on a stream whose work has not started yet, compared with counts by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a profiler step is: from the end of what bound the step before to the end of what binds it."""
+"""The length of a profiler step: from the end of the event that bound the step before to its own last end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def step(number: int, start: float, length: float, tid: int = 1) -> dict:
 
 
 def work(launched: float, start: float, length: float, stream: int = 7, device: int = 0, tid: int = 1) -> list[dict]:
-    """GPU work and the call that launched it."""
+    """Return GPU work and the call that launched it."""
     number = next(_CORRELATIONS)
     return [call("cudaLaunchKernel", launched, 1, number, tid), kernel("gemm", start, length, number, stream, device)]
 
@@ -31,10 +31,10 @@ def unlaunched(start: float, length: float, stream: int = 7) -> dict:
 
 
 AHEAD = [step(1, 0, 10), step(2, 10, 10), step(3, 20, 10)]
-"""Annotations of a host that has launched all after 30 us."""
+"""Annotations of a host that has launched everything within 30 us."""
 
 CASES: dict[str, tuple[list[dict], list[tuple[int, float, float, float]]]] = {
-    # (step, start, length, on the host), us
+    # expected (step, start, length, length on the host), us
     "without GPU work, the host's": ([step(1, 0, 10), step(2, 10, 15)], [(1, 0, 10, 10), (2, 10, 15, 15)]),
     "time between annotations is the later step's": (
         [step(1, 0, 10), op("eval", 12, 3), step(2, 20, 15)],
@@ -126,7 +126,7 @@ def test_each_rule() -> None:
 
 
 def test_a_step_whose_start_cannot_be_read_is_no_step_of_length_0() -> None:
-    """One without a length that starts at a known time is one."""
+    """A step of length 0 that starts at a known time is kept."""
     events = [step(1, 0, 10), step(2, 10, 15), {**step(3, 25, 10), "ts": "garbled"}, step(4, 40, 0)]
     assert rows_of(events, "step_lengths", "step, duration_ns, host_ns") == [
         (1, 10_000, 10_000),
@@ -136,7 +136,7 @@ def test_a_step_whose_start_cannot_be_read_is_no_step_of_length_0() -> None:
 
 
 class Launched(NamedTuple):
-    """Work of a stream, ns."""
+    """Work of a stream: its launch, start and end in ns."""
 
     at: int
     start: int
@@ -147,7 +147,10 @@ class Launched(NamedTuple):
 def lengths_of(
     annotations: Sequence[tuple[int, int]], launched: Sequence[Launched] = ()
 ) -> list[tuple[int, int, float | None]]:
-    """(start, end, how many times as long as later ones) of steps whose annotations start and end so, from the models alone."""
+    """Return (start, end, factor) of steps whose annotations start and end at these times, computed by the models only.
+
+    `factor`: how many times as long as later steps a warm-up step is, None for other steps.
+    """
     con = memory()
     con.execute(
         "CREATE TABLE profiler_steps (trace_id VARCHAR, step BIGINT, start_ns BIGINT, end_ns BIGINT, duration_ns BIGINT);"
@@ -168,7 +171,7 @@ def lengths_of(
 
 @pytest.mark.parametrize(("copy_ns", "start"), [(None, 35), (54, 54), (55, 35), (106, 35)])
 def test_work_that_outlasts_the_first_step_hides_no_other(copy_ns: int | None, start: int) -> None:
-    """Earlier work ends at 35, and a copy on another stream at `copy_ns`; the step itself ends at 55."""
+    """Earlier work ends at 35, and a copy on another stream at `copy_ns`. The step itself ends at 55."""
     launched = [Launched(0, 5, 35, 7), *([Launched(1, 6, copy_ns, 9)] if copy_ns else []), Launched(12, 35, 55, 7)]
     assert [bounds[:2] for bounds in lengths_of([(10, 20)], launched)] == [(start, 55)]
 
@@ -179,7 +182,7 @@ def test_work_that_outlasts_the_first_step_hides_no_other(copy_ns: int | None, s
     st.lists(st.tuples(st.integers(0, 250), st.integers(0, 60), st.integers(0, 90), st.integers(1, 3)), max_size=12),
 )
 def test_steps_follow_each_other(gaps: list[tuple[int, int]], timed: list[tuple[int, int, int, int]]) -> None:
-    """Against the rule, work by work: each lasts until its annotation has ended, and all that it launched."""
+    """The steps match the rule: a step lasts until its annotation and all work launched in it have ended."""
     annotations, at = [], 0
     for gap, length in gaps:
         annotations.append((at + gap, at + gap + length))
@@ -198,7 +201,7 @@ def test_steps_follow_each_other(gaps: list[tuple[int, int]], timed: list[tuple[
 
 
 def flags(*lengths: int) -> list[bool]:
-    """Which of steps of these lengths are warm-up."""
+    """Return which of the steps of these lengths are warm-up steps."""
     ends = [0, *accumulate(lengths)]
     return [times is not None for _, _, times in lengths_of([*pairwise(ends)])]
 
@@ -210,10 +213,10 @@ def flags(*lengths: int) -> list[bool]:
         ((200, 100, 100), 0),  # threshold compare_warm_up: twice
         ((201, 100, 100), 1),
         ((900, 300, 100, 110, 90), 2),
-        ((35, 72, 95, 95, 95), 0),  # short ones are none
-        ((100, 900, 100, 100), 0),  # nor is a slow one later
+        ((35, 72, 95, 95, 95), 0),  # short steps are not warm-up steps
+        ((100, 900, 100, 100), 0),  # neither is a slow step later
         ((900, 100, 100), 1),
-        ((900, 100), 0),  # threshold compare_warm_up_steps: one step says nothing on what is usual
+        ((900, 100), 0),  # threshold compare_warm_up_steps: one step does not show the usual length
         ((900,), 0),
     ],
 )

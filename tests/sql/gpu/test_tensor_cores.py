@@ -1,4 +1,4 @@
-"""Tensor cores by kernel name: every rule by real names that it is for, and names that say nothing."""
+"""Tensor cores by kernel name: every rule with real names that it covers, and names that decide nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""call_roles.csv, categories.csv and category_sides.csv: what each name of a call and each category makes of an event."""
+"""call_roles.csv, categories.csv and category_sides.csv: the roles of calls by name, and the effects of categories."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HTA_CALLS = {
     "wait": {"cudaStreamWaitEvent"},
 }  # fmt: skip
 DEFAULT_CALLS = {
-    "launch": set(),  # every call that GPU work is linked to; test_any_call_launches
+    "launch": set(),  # by its link to GPU work, whatever its name: see test_any_call_launches
     "blocking": {
         "cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventQuery", "cudaEventSynchronize", "cudaMemcpy",
         "cuCtxSynchronize", "cuStreamSynchronize", "cuEventSynchronize", "cuEventQuery", "hipDeviceSynchronize",
@@ -50,7 +50,7 @@ EVERY_CALL = sorted({name for roles in CALLS.values() for names in roles.values(
 
 @pytest.mark.parametrize("profile", ["hta", "default"])
 def test_what_each_call_is(profile: str) -> None:
-    """Alike with an end on the name, which is another call, unless the end is a version (test_dialects)."""
+    """A name with an additional ending is another call, unless the ending is a version (test_dialects)."""
     names = [*EVERY_CALL, *(f"{name}_ext" for name in EVERY_CALL)]
     con, trace_id = connect([call(name, 10 * i, 5, i + 1) for i, name in enumerate(names)])
     request_windows(con, [WindowRequest(trace_id, profile=profile)])
@@ -63,7 +63,10 @@ def test_what_each_call_is(profile: str) -> None:
 @pytest.mark.slow  # 2 s
 @pytest.mark.parametrize("profile", ["hta", "default"])
 def test_a_blocking_call_weighs_nothing_while_the_gpu_works(profile: str) -> None:
-    """One call a step: while work runs that began before it. In default whatever its name, as the row states the wait."""
+    """Each step has one call during work that began before the call.
+
+    In default its name is irrelevant, because a row states the wait.
+    """
     events, by_id = [], {}
     for i, name in enumerate(EVERY_CALL):
         start = 1000 * i
@@ -80,7 +83,7 @@ def test_a_blocking_call_weighs_nothing_while_the_gpu_works(profile: str) -> Non
     into = "SELECT dst_node_id // 2, max(path_weight_ns) FROM _edges WHERE dst_node_id % 2 = 1 AND src_node_id = dst_node_id - 1 GROUP BY 1"
     if profile == "hta":
         into = "SELECT dst_node_id // 2, max(path_weight_ns) FROM _edges WHERE dst_node_id % 2 = 1 GROUP BY 1"
-    # In default a call claims what it needs when it waits for nothing, of its 505 us.
+    # In default a call keeps, of its 505 us, the time that a call without a wait takes.
     needs = 0 if profile == "hta" else 3_000
     weightless = {by_id[event] for event, ns in con.execute(into).fetchall() if event in by_id and ns <= needs}
     # HTA: a lock edge carries cudaMemcpyAsync's duration (2.8.4).
@@ -100,7 +103,7 @@ def test_calls_of_code_with_a_default_stream_per_thread_wait_too() -> None:
 
 
 def test_a_call_with_each_suffix_is_the_call() -> None:
-    """In the model, in the table of overlaps, and in Python, where the path skips models that no call needs."""
+    """The model, the table of overlaps and the Python code that skips unneeded models all accept the suffixes."""
     names = [f"cudaStreamSynchronize{suffix}" for suffix in CALL_SUFFIXES]
     blocking = rows_of([call(name, 10 * i, 5, i + 1) for i, name in enumerate(names)], "_loaded_events", "is_blocking")
     assert blocking == [(True,)] * len(names)
@@ -117,7 +120,7 @@ OF_CUPTI = {
     "cudaEventRecordWithFlags": "v11010", "cudaStreamBeginCapture": "v10000", "cudaStreamEndCapture": "v10000",
     "cudaStreamBeginCaptureToGraph": "v12030", "cudaLaunchKernelExC": "v11060", "cudaLaunchCooperativeKernel": "v9000",
 }  # fmt: skip
-"""Calls of the rules that CUDA brought after version 7, and that version (cupti_runtime_cbid.h)."""
+"""Calls in the rules that CUDA added after version 7, with the version that added each (cupti_runtime_cbid.h)."""
 
 
 @pytest.mark.parametrize("stream", ["", "ptsz_"])
@@ -138,13 +141,13 @@ def test_a_capture_is_found_whatever_its_calls_end_in(suffix: str) -> None:
 
 
 def test_any_call_launches() -> None:
-    """In default, the call that GPU work is linked to, whatever its name."""
+    """In default, any call that GPU work is linked to is a launch, whatever its name."""
     events = [call("cudaLaunchOfTomorrow", 0, 5, 1), kernel("gemm", 20, 5, 1)]
     assert rows_of(events, "queue_length", "event_id, change, queue_length") == [(0, 1, 1), (1, -1, 0)]
 
 
 def test_the_old_spellings_of_categories() -> None:
-    """Writers before 2022, and what documents call waits."""
+    """Writers before 2022 and documents about waits use these spellings."""
     spelled = {
         "Operator": "cpu_op",
         "Kernel": "kernel",
@@ -165,7 +168,7 @@ def test_the_old_spellings_of_categories() -> None:
 
 
 def test_the_side_of_each_category() -> None:
-    """As Kineto and HTA have them; a category that nobody knows is the CPU's and no operator."""
+    """The sides equal those in Kineto and HTA. An unknown category belongs to the CPU and is not an operator."""
     sides = {
         "cpu_op": ("cpu", True),
         "cuda_runtime": ("cpu", True),

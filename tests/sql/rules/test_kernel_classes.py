@@ -1,4 +1,4 @@
-"""Every rule of kernel_classes.csv by a name it is for: real names of NCCL, RCCL, DeepEP, Kineto, MTIA and Triton."""
+"""Every rule of kernel_classes.csv with a name it covers: real names of NCCL, RCCL, DeepEP, Kineto, MTIA and Triton."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GEMM = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_128x128_6
 ALLREDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 DISPATCH = "void deep_ep::intranode::dispatch<8, 768, 8192>(int4*, float*, int*, deep_ep::topk_idx_t*)"
 
-# category as written, name, class, rule
+# category as written, name, expected class, expected rule
 DEFAULT = [
     ("gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", "MEMORY", "tb-memory-category"),
     ("gpu_memset", "Memset (Device)", "MEMORY", "tb-memory-category"),
@@ -57,7 +57,7 @@ DEFAULT = [
     ("python_function", "torch/nn/modules/module.py(1532): _call_impl", "OTHER", "other"),
 ]
 
-# HTA 2.6: the first that matches at the beginning of the name, whatever the category; these have a stream.
+# HTA 2.6: the first rule that matches at the start of the name, whatever the category. These events have a stream.
 HTA = [
     ("kernel", ALLREDUCE, "COMMUNICATION", "hta-communication"),
     ("kernel", "void ncclDevKernel_X(int)", "COMMUNICATION", "hta-communication"),
@@ -91,7 +91,7 @@ HTA = [
 
 
 def classified(cases: list[tuple[str, str, str, str]], **args: Any) -> list[tuple]:
-    """One event a case, in order, with what table event_classes says of it."""
+    """Return the classes and rules in table event_classes of one event per case, in order."""
     con, _ = connect([x(cat, name, 10 * i, 5, **args) for i, (cat, name, _, _) in enumerate(cases)])
     run_models(con, load_catalog(), ["event_classes", "kernels"])
     assert con.execute("SELECT sum(n_events), sum(sum_ns) FROM event_classes").fetchall() == [
@@ -107,19 +107,22 @@ def classified(cases: list[tuple[str, str, str, str]], **args: Any) -> list[tupl
 
 
 def test_each_rule_of_the_default_profile() -> None:
-    """TB-11, TB-12 and MTIA; calls are RUNTIME and waits SYNCHRONIZATION, and neither is in `kernels`."""
+    """TB-11, TB-12 and MTIA. Calls are RUNTIME and waits SYNCHRONIZATION, and `kernels` contains neither."""
     assert [row[:2] for row in classified(DEFAULT)] == [case[2:] for case in DEFAULT]
 
 
 def test_each_rule_of_hta() -> None:
     rows = classified(HTA, stream=7, device=0)
     assert [row[2:] for row in rows] == [case[2:] for case in HTA]
-    # What has no stream is the CPU's in HTA, and has no class.
+    # In HTA, an event without a stream belongs to the CPU and has no class.
     assert classified([("cpu_op", "aten::addmm", "", "")])[0][2:] == (None, None)
 
 
 def test_what_hta_counts_as_the_gpus_is_of_the_trace_itself() -> None:
-    """Not of another one that is computed with it: TorchInductor gives the same names to other programs' operators."""
+    """The traces computed together do not influence each other.
+
+    TorchInductor gives the same names to operators of other programs.
+    """
     traces = [[x("cpu_op", "triton_poi_fused_add_0", 0, 10, **args)] for args in ({}, {"stream": 7})]
     query = "SELECT hta_class, hta_rule_id FROM event_classes"
     classes = [con.execute(query).fetchall() for con in each(traces, "event_classes")]
@@ -134,7 +137,7 @@ def test_every_rule_has_a_name_here() -> None:
     lines = load_catalog().models["kernel_classes"].path.read_text().splitlines()
     rules = list(csv.DictReader(line for line in lines if not line.startswith("#")))
     known = [("default", case[3]) for case in DEFAULT] + [("hta", case[3]) for case in HTA]
-    # Those of libraries, between TB-11's two, are held against test_kernel_names.py's corpus.
+    # The rules of libraries, between TB-11's two, are checked with the corpus of test_kernel_names.py.
     known += [
         ("default", rule["rule_id"])
         for rule in rules

@@ -1,7 +1,7 @@
-"""Names of kernels from public source and real traces, against class, kind and `fused`: communication and its look-alikes.
+"""Kernel names from public source and real traces, with class, kind and `fused`: communication and look-alikes.
 
-kernel_names.csv has each with its source. Arguments are shortened where the source does not fix them; the function is what
-it is called there.
+kernel_names.csv lists each name with its source. Arguments are shortened if the source does not fix them. The function
+has the same name as in the source.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def corpus() -> list[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def con() -> duckdb.DuckDBPyConnection:
-    """The models of a kernel of each name."""
+    """Return a connection with the models of a kernel of each name."""
     con, _ = connect([kernel(entry["name"], 10 * i, 5, i + 1) for i, entry in enumerate(corpus())])
     run_models(con, load_catalog(), ["kernels", "collective_kernels", "event_classes"])
     return con
@@ -86,12 +86,15 @@ def test_without_any_one_rule_a_name_is_of_another_class() -> None:
 
 
 def test_who_waits_for_all(con: duckdb.DuckDBPyConnection) -> None:
-    """Half of a dispatch only sends, and a push of userbuffers goes to one peer: no rank waits for all there."""
+    """Half of a dispatch only sends, and a push of userbuffers goes to one peer.
+
+    So no rank waits for all ranks there.
+    """
     waits = dict(con.execute("SELECT name, waits_for_all FROM collective_kernels").fetchall())
     assert [n for n, waiting in waits.items() if waiting and ("dispatch" in n.lower() or "push" in n)] == []
     reducing = [n for n, waiting in waits.items() if "all_reduce" in n or "cross_device_reduce" in n]
     assert len(reducing) > 15 and all(waits[n] for n in reducing)
     assert waits["ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"]
-    # XLA starts and ends some collectives separately: starting waits for nobody.
+    # XLA starts and ends some collectives separately. The start waits for no rank.
     assert not waits["all-gather-start.3"] and not waits["%all-reduce-start = f32[8] all-reduce-start(%fusion.3)"]
     assert waits["%all-gather-done.3 = bf16[4] all-gather-done(%all-reduce.3)"]

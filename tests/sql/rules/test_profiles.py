@@ -1,4 +1,4 @@
-"""bound_by.csv, edge_types.csv and switches.csv: every edge of a profile's graph has its label, every switch its value."""
+"""bound_by.csv, edge_types.csv and switches.csv: each edge of a profile's graph has its label, each switch its value."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CATS = {"Memcpy DtoH (Device -> Pageable)": "gpu_memcpy", "job_exe": "mtia_ccp_e
 
 
 def every_kind_of_edge() -> list[dict[str, Any]]:
-    """Operators, a stream of work of every class with gaps, and waits of the CPU and of another stream."""
+    """Return operators, a stream with work of every class and gaps, and waits of the CPU and of another stream."""
     events = [op("aten::a", 0, 8), call("cudaLaunchKernel", 1, 2, 30), kernel("gemm", 6, 2, 30, stream=11)]
     for i, name in enumerate(WORK):
         events.append(call("cudaLaunchKernel", 10 + 4 * i, 3, i + 1))
@@ -55,7 +55,7 @@ HTA = {
 }
 DEFAULT = {
     **HTA,
-    ("SYNC_DEPENDENCY", None): "gpu_kernel_kernel_overhead",  # between streams; into a call it is the call's time
+    ("SYNC_DEPENDENCY", None): "gpu_kernel_kernel_overhead",  # between streams; otherwise the call's time
     ("HOST_GAP", None): "host_gap",
     ("OPERATOR_KERNEL", "MEMORY"): "gpu_memory_bound",
     ("OPERATOR_KERNEL", "OTHER"): "gpu_other_bound",
@@ -65,7 +65,7 @@ DEFAULT = {
 @pytest.mark.slow  # 4 s
 @pytest.mark.parametrize(("profile", "expected"), [("hta", HTA), ("default", DEFAULT)])
 def test_what_each_edge_is_bound_by(profile: str, expected: dict[tuple[str, str | None], str]) -> None:
-    """Every type of edge, and the time of work of every class; no edge is without a label."""
+    """The labels cover every type of edge and work of every class. Each edge has a label."""
     con, trace_id = connect(every_kind_of_edge())
     window = load(con, load_catalog(), WindowRequest(trace_id, profile=profile))
     run_models(con, load_catalog(), ["_edges"])
@@ -76,14 +76,14 @@ def test_what_each_edge_is_bound_by(profile: str, expected: dict[tuple[str, str 
         own = window.kinds[kind] == "OPERATOR_KERNEL"
         of_class = window.events.families[window.events.family[owner]][0] if own and owner >= 0 else None
         labels.add(((window.kinds[kind], of_class), window.bounds[bound]))
-    # In default no edge of this trace only orders.
+    # In default, no edge of this trace only states an order.
     only = {("DEPENDENCY", None)} if profile == "default" else set()
     into_call = {(("SYNC_DEPENDENCY", None), "cpu_bound")} if profile == "default" else set()
     assert labels == {(kind, label) for kind, label in expected.items() if kind not in only} | into_call
 
 
 def test_what_each_type_says_agrees() -> None:
-    """The columns and their values; numbers and names are of one type each, and short names, too."""
+    """The columns equal the fields of EdgeType. Numbers, names and short names are unique."""
     assert list(EdgeType.__annotations__) == list(rule_rows("edge_types")[0])
     for column in ("edge_code", "edge_type", "hta_type"):
         assert len({getattr(kind, column) for kind in EDGE_TYPES.values()}) == len(EDGE_TYPES)
@@ -107,7 +107,7 @@ def test_python_and_models_read_the_same_types() -> None:
 
 @pytest.mark.slow  # 4 s
 def test_work_is_of_one_class_in_breakdown_and_path() -> None:
-    """MTIA's stages among it: what `kernels` calls OTHER does not bind the path as computing."""
+    """This includes MTIA's stages: work of class OTHER in `kernels` does not count as computing on the path."""
     con, _ = connect(every_kind_of_edge())
     run_models(con, load_catalog(), ["kernels", "critical_path"])
     query = (
@@ -119,7 +119,7 @@ def test_work_is_of_one_class_in_breakdown_and_path() -> None:
 
 
 SWITCHES = {
-    # name: (column of _profiles, HTA's value, ours); docs/differences-from-hta.md says why
+    # name: (column of _profiles, HTA's value, ours); docs/differences-from-hta.md gives the reasons
     "drop_last_step": ("drop_last_step", True, False),
     "keep_zero_duration": ("keep_zero_duration", False, True),
     "stream_by_device": ("stream_by_device", False, True),
@@ -149,7 +149,7 @@ SETS = {
     "infer_waits": "without_sync_events",
     "forward_thread": "by_name_or_step",
 }
-"""Values that set a flag, where they are no true."""
+"""The value that sets the flag, for switches whose values are not booleans."""
 
 
 def _value(switch: str, value: Any) -> Any:
@@ -178,6 +178,6 @@ def _check_profile(con: Any, trace_id: str, profile: str, switches: dict[str, tu
     request_windows(con, request, {(profile, name): value for name, value in others.items()})
     run_models(con, load_catalog(), ["_profiles"])
     changed = con.execute(f"SELECT {', '.join(column for column, _ in switches.values())} FROM _profiles").fetchall()[0]
-    # Where operators follow their data, which is set here too, no window is covered.
+    # `dependencies` is changed here, too. With data dependencies, no window has a covering path.
     turned = [name != "covers_window" or profile == "default" for name in switches]
     assert [now != was for now, was in zip(changed, row, strict=True)] == turned

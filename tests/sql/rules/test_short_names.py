@@ -1,4 +1,4 @@
-"""Short names of kernels, and the globs of commands: over the corpus of names, the traces beside the checkout, and any text."""
+"""Short names of kernels and the globs of commands, for the corpus of names, the shared traces, and any text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SAID = {
     "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul> >(int)": (
         "elementwise add f32"
     ),
-    # Not the type that the functor computes in.
+    # The short name omits the type in which the functor computes.
     "void at::native::vectorized_elementwise_kernel<8, at::native::BinaryFunctor<c10::BFloat16, c10::BFloat16, c10::BFloat16, "
     "at::native::binary_internal::MulFunctor<float> >, std::array<char*, 3ul> >(int)": "elementwise Mul bf16",
     "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<float, float> > >(int)": (
@@ -43,7 +43,7 @@ SAID = {
     "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)": "nccl AllReduce Sum f32 RING LL",
     "%all-gather-done.3 = bf16[4] all-gather-done(%all-reduce.3)": "%all-gather-done.3",
     "transformers/models/qwen2/modeling_qwen2.py(503): forward": "modeling_qwen2.py(503): forward",
-    # No kernels of C++: as they are.
+    # Names that are not C++ kernels stay unchanged.
     **{
         name: name
         for name in (
@@ -60,7 +60,7 @@ def test_what_people_say(name: str) -> None:
 
 
 def fits(names: list[str]) -> None:
-    """Short, without the clutter of C++, each its own; and so is its glob."""
+    """Assert that the short names are short, free of C++ clutter, and unique."""
     shown = short_names(names)
     assert len(set(shown)) == len(set(names))
     assert [said for said in shown if len(said) > WIDTH or re.search(r"[<(]|::|anonymous|unnamed", said)] == []
@@ -70,7 +70,7 @@ def test_the_corpus() -> None:
     fits([row["name"] for row in corpus()])
 
 
-@pytest.mark.slow  # 5 s: reads every trace beside the checkout
+@pytest.mark.slow  # 5 s: reads every shared trace
 def test_every_shared_trace(shared: Path) -> None:
     all_names = set[str]()
     for file in sorted((shared / "traces").rglob("*.json.gz")):

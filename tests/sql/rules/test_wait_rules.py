@@ -1,4 +1,4 @@
-"""The table of rules by which waits are known: each is a row, and each row is what a model, its thresholds and a test say."""
+"""The table of rules that infer waits: each rule is a row, and each row agrees with its model, thresholds and test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ ROWS = rule_rows("wait_rules")
 
 
 def text_of(table: str) -> str:
-    """The file that makes a table: of Python's all that it reads thresholds in."""
+    """Return the SQL file of a table.
+
+    For a Python table, return all Python files in its folder, which read the thresholds.
+    """
     model = load_catalog().models[table]
     if model.kind != "python":
         return model.path.read_text()

@@ -1,4 +1,4 @@
-"""HTA's view of a trace as a table `kernels`, so that our models answer over the rows that HTA counts."""
+"""HTA's view of a trace as a table `kernels`, so that our models compute over the rows that HTA counts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FULL JOIN kernels AS k ON k.event_id = h.event_id
 WHERE h.event_id IS NULL OR k.event_id IS NULL OR h.class <> k.class
 GROUP BY reason
 """
-# HTA 2.2: where any time is fractional, starts are rounded up and ends down, in doubles of microseconds as written.
+# HTA 2.2: if any time is fractional, starts are rounded up and ends down, as doubles in microseconds.
 _ROUNDED = """
 CREATE OR REPLACE TABLE events AS
 SELECT * EXCLUDE (base_ns, ts_us, dur_us) REPLACE (
@@ -42,18 +42,19 @@ FROM (
 
 
 def round_like_hta(con: duckdb.DuckDBPyConnection) -> None:
-    """Replace the times in `events` by what HTA's rounding makes of them."""
+    """Round the times in `events` like HTA."""
     con.execute(_ROUNDED)
 
 
 def count_like_hta(
     con: duckdb.DuckDBPyConnection, trace_id: str, drop_last_step: bool, own: str
 ) -> tuple[Counter[str], tuple]:
-    """Make `kernels` the rows that HTA counts, with its classes, and run the models that read it; also `launches` as they
-    are and `_queue` of profile hta.
+    """Replace `kernels` with the rows and classes that HTA counts, and run the models that read it.
 
-    Returns how many rows differ from our own `kernels`, by reason (a category that is no GPU work, the last step that
-    HTA drops, another class), and the columns `own` of our own temporal breakdown.
+    `launches` stays unchanged, and `_queue` is that of profile hta.
+
+    Returns how many rows differ from our own `kernels`, by reason, and the columns `own` of our own temporal breakdown.
+    The reasons are a category that is not GPU work, the last step, which HTA drops, and another class.
     """
     catalog = load_catalog()
     request_windows(con, [WindowRequest(trace_id)])

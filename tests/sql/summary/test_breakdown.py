@@ -1,4 +1,4 @@
-"""`tracelake breakdown`: the document's object beside the flat row, and HTA's numbers with profile hta."""
+"""`tracelake breakdown`: the document's object in addition to the flat row, and HTA's numbers with profile hta."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ def breakdown(*words: object) -> Any:
 
 
 def test_the_documents_object_stands_beside_the_flat_row(tmp_path: Path) -> None:
-    """TB-13, TB-14: the document's sample, 25,402,605 us of computing, 1,251,970 of other work and 29,603,154 idle."""
+    """TB-13, TB-14: the document's sample.
+
+    It has 25,402,605 us of computing, 1,251,970 us of other work and 29,603,154 us of idle time.
+    """
     compute, other, idle = 25_402_605, 1_251_970, 29_603_154
     file = tmp_path / "a.json"
     events = [
@@ -46,18 +49,18 @@ def test_the_documents_object_stands_beside_the_flat_row(tmp_path: Path) -> None
 
 
 def test_without_gpu_work_there_are_six_zeros(tmp_path: Path) -> None:
-    """TB-7, in both profiles: HTA raises."""
+    """TB-7 holds in both profiles, although HTA itself raises an error."""
     file = tmp_path / "a.json"
     file.write_text(json.dumps({"traceEvents": [op("a", 0, 5)]}))
     for profile in ("default", "hta"):
         [row] = breakdown(file, "--profile", profile)
         assert row["device"] is None and set(row["temporal_breakdown"].values()) == {0} and row["profile"] == profile
-        assert row["idle_percent"] is row["span_ns"] is None  # what nobody measured is not 0
+        assert row["idle_percent"] is row["span_ns"] is None  # a value that was not measured is not 0
     said = CliRunner().invoke(app, ["breakdown", str(file)]).stdout
     assert "no GPU work" in said and "not measured" in said and "0.0" not in said
 
 
-# Whole microseconds, and one without HTA's rounding.
+# Traces in whole microseconds, and one without HTA's rounding.
 GOLDEN = (
     ("critical_path/simple_add", "simple_add", ()),
     ("single/mi250_minitoy", "mi250_minitoy__nsoff", ()),
@@ -79,9 +82,12 @@ def test_profile_hta_gives_htas_numbers(shared: Path, name: str, case: str, word
     assert row["span_ns"] / 1000 == pytest.approx(hta["kernel_time(us)"], abs=near)
 
 
-@pytest.mark.slow  # single traces are above
+@pytest.mark.slow  # tests above have single traces
 def test_classes_of_hta_over_a_whole_lake(tmp_path: Path) -> None:
-    """T17: a `Sync` in a kernel's name makes it no computation, DeepEP computes; all devices of a file are one row."""
+    """T17: HTA does not count a kernel with `Sync` in its name as computing, but counts DeepEP.
+
+    All devices of a file are one row.
+    """
     for number in (1, 2):
         events = [
             kernel("void at::native::SyncBatchNormKernel<float>()", 0, 10 * number, 1),

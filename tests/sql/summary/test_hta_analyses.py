@@ -1,7 +1,8 @@
-"""HTA's analyses beside the critical path: temporal breakdown, overlap, kernel breakdown, queue, launches, idle time.
+"""HTA's analyses other than the critical path: breakdowns, overlap, queue, launches, idle time.
 
-Over the rows that HTA counts our models give its numbers; which rows it counts otherwise than we do is asserted, too
-(docs/differences-from-hta.md, "The other analyses"). Not compared, for want of a model: memory bandwidth, annotations.
+Over the rows that HTA counts, our models give its numbers. The tests also assert which rows HTA counts differently
+(docs/differences-from-hta.md, "The other analyses"). Memory bandwidth and annotations are not compared, because we have
+no model of them.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from tests.sql.summary.hta_rows import count_like_hta, round_like_hta
 GOLDEN = SHARED / "golden" / "hta"
 FRACTIONAL = ("a100_nccl_metadata", "mi250_minitoy", "v100_ns_absolute")
 GRID = "v100_ns_absolute__nsoff"  # absolute microseconds with three decimals: HTA's doubles have a grid of 0.25 µs
-# Rows of GPU work that HTA leaves out with the last profiler step, or (cuda_sync) counts and we do not; by trace and rank.
+# By trace and rank: rows of GPU work that HTA drops with the last profiler step, or (cuda_sync) that only HTA counts.
 OTHER_ROWS = {
-    ("a100_cuda_graphs_rank0_of_16", 0): {"last step": 2247},  # 872 of them because their launch is not in the trace
+    ("a100_cuda_graphs_rank0_of_16", 0): {"last step": 2247},  # 872 rows because their launch is not in the trace
     ("a100_nccl_metadata", 0): {"last step": 1258},
     ("alexnet", 0): {"cuda_sync": 41},
     ("cuda_event_sync", 0): {"cuda_sync": 1},
@@ -37,24 +38,29 @@ OTHER_ROWS = {
     ("v100_54mb_rank1", 1): {"last step": 4458},
     ("v100_ns_absolute", 0): {"last step": 1219},
 }
-# What counting waits as GPU work does, HTA's number minus ours, in the order of PARTS, microseconds.
+# The effect of counting waits as GPU work: HTA's number minus ours, in the order of PARTS, in microseconds.
 WAITS_US = {
     "alexnet": (75_581, 0, 186, 75_767),
     "cuda_event_sync": (-5, 0, 5, 0),
     "simple_add": (438_559, 0, 205, 438_764),
 }
-# With waits on events, of AMD in exact times, and two ranks with communication and a last step that HTA leaves out.
+# Waits on events; AMD with exact times; two ranks with communication and a last step that HTA drops.
 QUICK = ("cuda_event_sync", "mi250_minitoy__nsoff", "sampled_128")
 TWINS = ("a100_nccl_metadata", "v100_ns_absolute", "sampled_128__incllast")
-"""Cases of traces that are compared in exact times, or without the last step; mi250_minitoy has rounded times and all steps."""
+"""Traces that another case compares with exact times or without the last step.
+
+mi250_minitoy has rounded times and all steps.
+"""
 PARTS = "idle_ns, compute_ns, non_compute_ns, span_ns"
 TIMES = ("idle_time", "compute_time", "non_compute_time", "kernel_time")
 
 
 @dataclass(frozen=True)
 class Rank:
-    """A rank of a golden case in a connection where `kernels` are the rows that HTA counts; `near` is what one of HTA's
-    doubles may be off, µs, and `near_sum` a sum of thousands of them."""
+    """A rank of a golden case, with a connection in which `kernels` contains the rows that HTA counts.
+
+    `near`: the tolerance in µs for one of HTA's doubles. `near_sum`: the tolerance for a sum of thousands of them.
+    """
 
     con: duckdb.DuckDBPyConnection
     golden: dict[str, Any]
@@ -63,7 +69,7 @@ class Rank:
     near_sum: float
 
     def rows(self, *keys: str) -> list[dict[str, Any]]:
-        """The rows of a golden table that are this rank's."""
+        """Return this rank's rows of a golden table."""
         table = self.golden
         for key in keys:
             table = table[key]
@@ -94,7 +100,7 @@ def _loaded(path: Path) -> tuple[duckdb.DuckDBPyConnection, str]:
 
 
 def _open(case: str, rank: int, golden: dict[str, Any]) -> tuple[Rank, Counter[str], list[float]]:
-    """The rank as HTA counts it, the rows it counts otherwise, and our own breakdown (PARTS, µs)."""
+    """Return the rank as HTA counts it, the rows it counts differently, and our own breakdown (PARTS, µs)."""
     base = case.split("__")[0]
     names = (f"{base}.json.gz", f"{base}/rank{rank}.json.gz")
     con, trace_id = _loaded(next(p for name in names for p in (SHARED / "traces").rglob(name)))
@@ -111,7 +117,7 @@ def _open(case: str, rank: int, golden: dict[str, Any]) -> tuple[Rank, Counter[s
     [pytest.param(case, marks=slow_if(case not in QUICK)) for case in _cases()],
 )
 def test_analyses_equal_hta(case: str) -> None:
-    """Every analysis of the case, each rank; whole microseconds and rounded traces to the digit."""
+    """Compare every analysis of each rank. Traces in whole or rounded microseconds must agree exactly."""
     golden = _golden(case)
     types: Counter[str] = Counter()
     for number in golden["ranks"]:
@@ -133,13 +139,13 @@ def test_analyses_equal_hta(case: str) -> None:
 
 
 def own_breakdown(rank: Rank, own: list[float], waits_us: tuple[int, ...]) -> None:
-    """`tracelake breakdown` itself: HTA's times but for its waits, where both look at the whole trace."""
+    """Compare `tracelake breakdown` itself with HTA's times without its waits, if both cover the whole trace."""
     theirs = [row[f"{name}(us)"] for row in rank.rows("temporal_breakdown") for name in TIMES]
     assert own == pytest.approx([us - wait for us, wait in zip(theirs, waits_us, strict=True)], abs=rank.near_sum)
 
 
 def temporal_breakdown(rank: Rank) -> None:
-    """The four times, and the percentages as HTA rounds them."""
+    """Compare the four times, and the percentages as HTA rounds them."""
     (theirs,) = rank.rows("temporal_breakdown")
     (ours,) = rank.ours(f"SELECT {PARTS} FROM temporal_breakdown")
     assert [ns / 1000 for ns in ours] == pytest.approx([theirs[f"{name}(us)"] for name in TIMES], abs=rank.near_sum)
@@ -148,7 +154,7 @@ def temporal_breakdown(rank: Rank) -> None:
 
 
 def overlap(rank: Rank) -> None:
-    """The part of communication that computation hides, percent; NULL without communication."""
+    """Compare the percentage of communication that computation hides. It is NULL without communication."""
     ((ours,),) = rank.ours(
         "SELECT round(100 * sum(CASE WHEN n_compute > 0 THEN end_ns - start_ns ELSE 0 END) / sum(end_ns - start_ns), 2) "
         "FROM _class_overlap WHERE n_communication > 0"
@@ -157,7 +163,10 @@ def overlap(rank: Rank) -> None:
 
 
 def kernel_types(rank: Rank) -> dict[str, int]:
-    """Time of every combination of classes; HTA cuts each stretch to whole microseconds and adds the ranks up."""
+    """Return the time of every combination of classes.
+
+    HTA truncates each interval to whole microseconds and adds up the ranks.
+    """
     classes = ", ".join(
         f"CASE WHEN n_{column} > 0 THEN '{column.upper().replace('COMPUTE', 'COMPUTATION')}' END"
         for column in ("compute", "communication", "memory")
@@ -169,8 +178,11 @@ def kernel_types(rank: Rank) -> dict[str, int]:
 
 
 def kernel_statistics(rank: Rank) -> None:
-    """Sum, longest, shortest, deviation and mean of every kernel name. HTA's default of 10 names makes all but the sum
-    wrong (it takes them of the sums), so this compares with its output for all names."""
+    """Compare sum, longest, shortest, deviation and mean of every kernel name.
+
+    With HTA's default of 10 names, all but the sum are wrong, because HTA takes them of the sums. So this compares with
+    its output for all names.
+    """
     statistics = (
         "sum(duration_ns), max(duration_ns), min(duration_ns), coalesce(stddev_samp(duration_ns), 0), avg(duration_ns)"
     )
@@ -188,7 +200,7 @@ def kernel_statistics(rank: Rank) -> None:
 
 
 def queue(rank: Rank, may_differ: int) -> None:
-    """The length of the queue after each launch and each start of GPU work."""
+    """Compare the length of the queue after each launch and each start of GPU work."""
     theirs = rank.golden["queue_length_time_series"][str(rank.rank)]
     at = [theirs["columns"].index(column) for column in ("event_idx", "stream", "queue_length")]
     query = "SELECT event_id, stream_key, queue_length FROM _queue"
@@ -197,7 +209,7 @@ def queue(rank: Rank, may_differ: int) -> None:
 
 
 def full_queue(rank: Rank) -> None:
-    """Time with five or more waiting launches. HTA keeps the last stream of a rank only; ours has it among all."""
+    """Compare the time with five or more waiting launches. HTA keeps only the last stream of a rank, ours has all."""
     ours = dict(
         rank.ours(
             "SELECT stream_key, sum(until_ns - at_ns) / 1000 FROM (SELECT *, lead(at_ns) OVER "
@@ -214,7 +226,10 @@ def full_queue(rank: Rank) -> None:
 
 
 def launch_statistics(rank: Rank) -> None:
-    """Duration of call and kernel and the delay between them, of the calls whose names HTA knows (no HIP, no driver)."""
+    """Compare the durations of call and kernel and the delay between them, for calls that HTA knows.
+
+    HTA knows no calls of HIP or the driver.
+    """
     query = "correlation, l.duration_ns, l.kernel_duration_ns, greatest(l.launch_delay_ns, 0) FROM launches AS l"
     ours = {c: [ns / 1000 for ns in times] for c, *times in rank.ours(f"SELECT {query} JOIN events USING (event_id)")}
     for correlation, *times in rank.golden["cuda_kernel_launch_stats"][str(rank.rank)]["rows"]:
@@ -222,8 +237,10 @@ def launch_statistics(rank: Rank) -> None:
 
 
 def idle_time(rank: Rank, in_all: bool) -> None:
-    """Gaps of a stream: waiting for the host, a short gap, another; `in_all` compares their sum (a gap changes its kind
-    with a start that moves by HTA's grid)."""
+    """Compare the gaps of a stream: waiting for the host, a short gap, another.
+
+    `in_all`: compare only their sum, because a start that moves by HTA's grid can change a gap's kind.
+    """
     kind = (
         "CASE WHEN call_ns > end_ns THEN 'host_wait' WHEN start_ns - end_ns < 30000 THEN 'kernel_wait' ELSE 'other' END"
     )

@@ -1,4 +1,4 @@
-"""Each check of the quality table on a trace made for it."""
+"""Each check of the quality table, on a trace made for it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CHECKS: list[tuple[str, int | None, list[dict]]] = [
         1,
         [call("cudaStreamWaitEvent", 0, 1, 3), sync("Stream Wait Event", 0, 1, 3, stream=8, **RECORD)],
     ),
-    (  # Cuspy states the record and not the stream.
+    (  # Cuspy states the record but not the stream.
         "wait_without_record",
         1,
         [
@@ -45,7 +45,7 @@ CHECKS: list[tuple[str, int | None, list[dict]]] = [
             sync("Stream Wait Event", 0, 1, 3, stream=8, **RECORD | {"wait_on_stream": -1}),
         ],
     ),
-    (  # Kineto writes -1, and 0 is no correlation id either: no record is stated.
+    (  # Kineto writes -1, and 0 is not a correlation id either, so no record is stated.
         "wait_without_record",
         None,
         [
@@ -62,7 +62,7 @@ CHECKS: list[tuple[str, int | None, list[dict]]] = [
         [call("cudaStreamWaitEvent", 0, 1, 3), sync("Stream Wait Event", 0, 1, 3, stream=8, **RECORD)],
     ),
     ("no_thread", 2, [op("a", 0, 5), without(op("b", 6, 5), "pid"), without(op("c", 12, 5), "tid")]),
-    # GPU work needs neither, and what is about the trace itself is of no thread.
+    # GPU work needs neither pid nor tid, and events about the trace itself belong to no thread.
     ("no_thread", None, [op("a", 0, 5), without(kernel("k", 6, 5, 1), "pid"), without(x("Trace", "t", 0, 20), "tid")]),
 ]
 
@@ -76,7 +76,7 @@ CLEAN = [
 
 
 ALWAYS = 6
-"""How many checks, the last ones, always run; the others run with SLOW."""
+"""The number of checks, from the end of the list, that always run. The others run only with SLOW."""
 
 
 def test_each_check_counts_what_it_is_for() -> None:

@@ -1,5 +1,6 @@
-"""What runs in a profiler step, against a comparison of everything with every step: the models cut time into parts, or count from
-the trace's start.
+"""The activity in profiler steps, compared with brute force over all pairs of event and step.
+
+The models instead cut time into parts, or count from the trace's start.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ CLASS_OVERLAP = (
 
 
 class Stretch(NamedTuple):
-    """Of a trace's time, ns."""
+    """An interval of a trace's time, in ns."""
 
     start: int
     end: int
@@ -40,14 +41,14 @@ class Stretch(NamedTuple):
 
 
 def stretches(least: int = 0) -> st.SearchStrategy[list[Stretch]]:
-    """In any order, nested, one on the other; short ones, and some that last for all the rest."""
+    """Return a strategy of intervals in any order, nested or overlapping. Most are short, and some last to the end."""
     lasting = st.one_of(st.integers(least, 3), st.integers(least, 40), st.integers(1000, 4000))
     made = st.builds(lambda start, length: Stretch(start, start + length), st.integers(0, 1500), lasting)
     return st.lists(made, max_size=14)
 
 
 def in_a_row(gaps: st.SearchStrategy[int]) -> st.SearchStrategy[list[Stretch]]:
-    """That do not overlap, as of one device and kind."""
+    """Return a strategy of intervals that do not overlap, like those of one device and kind."""
 
     def placed(lengths: list[tuple[int, int]]) -> list[Stretch]:
         spans, at = [], 0

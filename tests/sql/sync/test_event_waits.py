@@ -1,4 +1,4 @@
-"""Waits joined to their records, by hand."""
+"""Waits joined to their records, compared with joins by hand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def waits(number: int) -> list[tuple]:
 
 
 def spelled(launch: str, record: str, wait: str) -> list[dict]:
-    """A kernel, its record and another kernel on stream 7, and a wait and a kernel on stream 8."""
+    """Return a kernel, its record and another kernel on stream 7, and a wait and a kernel on stream 8."""
     args = {"wait_on_stream": 7, "wait_on_cuda_event_record_corr_id": 2}
     return [
         call(launch, 100, 5, 1),
@@ -87,7 +87,7 @@ AT_ONCE = BATCH.append([
 
 
 def test_of_calls_that_begin_at_once_the_last_was_recorded_and_a_launch_came_before_a_wait() -> None:
-    """Times in whole microseconds make such ties."""
+    """Calls start at the same time if times are in whole microseconds."""
     assert waits(AT_ONCE) == [(6, 4, 3, 10)]
 
 
@@ -104,18 +104,18 @@ BOTH, OTHER, OTHER_SHOWN = map(BATCH.append, (TWO_DEVICES, TWO_DEVICES[2:], [*TW
 
 
 def test_of_streams_with_one_number_the_waits_own_device_counts() -> None:
-    """Both devices have a stream 7, and the other one's work was launched later, also before the record."""
+    """Both devices have a stream 7. The other device's work was launched later, but also before the record."""
     assert waits(BOTH) == [(6, 4, 1, 8)]
-    # An event of another device: where its own has launched nothing on such a stream, it is that one's work.
+    # The wait's own device has launched nothing on such a stream, so the wait is for the other device's work.
     assert waits(OTHER) == [(4, 2, 1, 6)]
-    # So it is if a cuda_event row shows that the event was recorded there.
+    # A cuda_event row shows that the event was recorded on the other device.
     assert waits(OTHER_SHOWN) == [(6, 4, 3, 8)]
 
 
 @pytest.mark.slow  # 2 s
 @pytest.mark.parametrize("waits_on", [2, 7])
 def test_of_streams_with_one_number_on_other_devices_the_one_launched_on_last_counts(waits_on: int) -> None:
-    """Its own device has no such stream, or it is the stream that waits. Which device has which number says nothing."""
+    """The wait's own device has no such stream, or the stream is the waiting one. The device numbers do not matter."""
 
     def trace(earlier: int, later: int) -> list[dict]:
         return [

@@ -1,4 +1,4 @@
-"""Waits for events of which the file has a part: lost records and rows, captures of graphs, other devices and processes."""
+"""Waits for events only partly in the file: lost records and rows, graph captures, other devices and processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BATCH = Batch("event_waits", "events", "_inferred_waits", "_profiles")
 
 
 def sources(numbers: list[int]) -> list[list[tuple]]:
-    """Source, waiting work, evidence and record of each wait of each of these traces."""
+    """Return the source, waiting work, evidence and record of each wait of these traces."""
     return [
         [(of, waiting, evidence, record) for _, _, of, waiting, evidence, _, record in BATCH.rows(number, QUERY)]
         for number in numbers
@@ -23,7 +23,10 @@ def sources(numbers: list[int]) -> list[list[tuple]]:
 
 
 def without_record() -> list[list[Event]]:
-    """Waits of the host, then of a stream, whose row states the stream of a record outside the file, or not even that."""
+    """Return traces with waits of the host, then of a stream, for a record outside the file.
+
+    In each pair, the first row states the record's stream, and the second does not.
+    """
     work, other = kernel("K", 0, 500, 70, 7), [call("cudaEventRecord", 5, 2, 9), call("cudaEventRecord", 8, 1, 10)]
     on_host = [
         *(work, call("cudaEventSynchronize", 10, 493, 3), op("after", 510, 20)),
@@ -43,7 +46,7 @@ WITHOUT_RECORD = [BATCH.append(trace) for trace in without_record()]
 
 
 def test_a_record_outside_the_file_is_inferred_as_if_its_row_did_not_state_it() -> None:
-    """The stated stream counts; no record in the file takes the place of the lost one."""
+    """A stated stream counts. No record in the file replaces the lost one."""
     assert sources(WITHOUT_RECORD) == [
         [("K", None, "stream", None)],
         [("K", None, "none", None)],
@@ -60,7 +63,10 @@ TOO_LATE = BATCH.append([
 
 
 def test_a_call_whose_record_is_outside_the_file_is_left_to_the_times() -> None:
-    """Its stream did not end in time: the call waited for what ended 3 us before its return."""
+    """The stated stream did not end in time.
+
+    So the call waited for the work that ended 3 us before the call's return.
+    """
     rows = BATCH.rows(
         TOO_LATE, "SELECT event_id, source_event_id, basis FROM _inferred_waits WHERE basis <> 'call_order'"
     )
@@ -77,7 +83,7 @@ def test_waits_for_records_outside_the_file_need_the_models_that_infer() -> None
 
 
 def recorded_twice() -> list[list[Event]]:
-    """With both cuda_event rows, without the first, without the second, and without both."""
+    """Return traces with both cuda_event rows, without the first, without the second, and without both."""
     program = Program()
     program.launch("old", 20, 30)
     program.record(1, 20)
@@ -95,7 +101,7 @@ RECORDED_TWICE = [BATCH.append(trace) for trace in recorded_twice()]
 
 
 def test_a_shown_record_counts_unless_a_record_without_a_row_follows() -> None:
-    """An event is recorded twice before a wait. With the second cuda_event row lost, the first may be outdated."""
+    """An event is recorded twice before a wait. If the second cuda_event row is lost, the first may be outdated."""
     evidence = ["cuda_event", "cuda_event", "calls", "calls"]
     rows = [[row[:3] for row in rows] for rows in sources(RECORDED_TWICE)]
     assert rows == [[("new", "waiter", of)] for of in evidence]
@@ -106,7 +112,7 @@ def of_process(pid: int, *events: Event) -> list[Event]:
 
 
 def two_processes() -> list[list[Event]]:
-    """Without the other process, with its work, with its work and record, and with these alone."""
+    """Return traces without the other process, with its work, with its work and record, and with only these two."""
     own = [
         *(call("hipLaunchKernel", 0, 2, 1), kernel("K", 6, 482, 1, 20), call("hipEventRecord", 4, 2, 2)),
         *(call("hipStreamWaitEvent", 8, 2, 3), call("hipLaunchKernel", 12, 2, 4), kernel("M", 500, 5, 4)),
@@ -121,12 +127,12 @@ TWO_PROCESSES = [BATCH.append(trace) for trace in two_processes()]
 
 
 def test_a_wait_is_for_work_and_records_of_its_own_process() -> None:
-    """Other work ends closer to the waiting work, or alone ends in time."""
+    """The other process's work ends closer to the waiting work, or is the only work that ends in time."""
     assert [[row[:2] for row in rows] for rows in sources(TWO_PROCESSES)] == [[("K", "M")]] * 3 + [[(None, "M")]]
 
 
 def on_two_devices(number: int, other: int) -> list[Event]:
-    """A stream of each device waits for an event of its own device."""
+    """Return a trace in which a stream of each device waits for an event of its own device."""
     unstated = {STREAM: -1, RECORD: -1}
     return [
         *(call("cudaLaunchKernel", 0, 2, 1), kernel("A", 10, 990, 1), call("cudaEventRecord", 4, 2, 2)),
@@ -164,12 +170,12 @@ ANOTHER_DEVICE = [BATCH.append(for_another_device(stream, record)) for stream in
 
 
 def test_a_stated_stream_may_be_on_another_device() -> None:
-    """The wait's device has no such stream, or only the one that waits."""
+    """The wait's device has no such stream, or only as the waiting stream."""
     assert [[row[:2] for row in rows] for rows in sources(ANOTHER_DEVICE)] == [[("K", "M")]] * 4
 
 
 def captured(spelling: str, *, row: bool = False, tid: int = 1) -> list[Event]:
-    """A capture with a record and a wait, while older work runs, and a kernel that is launched after that."""
+    """Return a capture with a record and a wait during older work, and a kernel that is launched after the capture."""
     names = ("LaunchKernel", "EventRecord", "StreamWaitEvent", "StreamBeginCapture", "StreamEndCapture")
     launch, record, wait, begin, end = (spelling.replace("*", name) for name in names)
     return [

@@ -1,4 +1,4 @@
-"""Waits whose rows do not name the record or its stream, against the same waits with rows that name both."""
+"""Waits whose rows do not name the record or its stream, compared with the same waits in rows that name both."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.harness import call, each, kernel, sync, x
 
 Event = dict[str, Any]
 Wait = tuple[str, int, str | None, str | None]
-"""Name of the call, its time, and the names of the work that had to end and of the work that waited."""
+"""The call's name and time, the name of the work that had to end, and the name of the waiting work."""
 
 CUDA = ("cudaLaunchKernel", "cudaEventRecordWithFlags", "cudaStreamWaitEvent")
 SPELLINGS = {
@@ -32,7 +32,7 @@ SPELLINGS = {
 
 
 class Program:
-    """Launches, records and waits of threads, on a GPU that runs each stream in order and honours waits."""
+    """Launches, records and waits of threads, on a simulated GPU that runs each stream in order and honours waits."""
 
     def __init__(self, names: tuple[str, str, str] = CUDA) -> None:
         self.names = names
@@ -79,7 +79,7 @@ class Program:
         self.events.append(sync("Stream Wait Event", at, 1, correlation, stream, **stated))
 
     def synchronize(self, number: int, tid: int = 1) -> None:
-        """Wait for an event on the host: returns 3 us after the work before its record has ended."""
+        """Wait for an event on the host. The call returns 3 us after the end of the work before the event's record."""
         at = self.now
         recorded, on, until, last = self.records[number]
         correlation = next(self.correlations)
@@ -92,7 +92,10 @@ class Program:
 
 
 def ping_pong(names: tuple[str, str, str] = CUDA, steps: int = 4, reuse: bool = False) -> Program:
-    """Two streams hand over to each other, with new events as wait_stream makes them, or two that are reused."""
+    """Return a program in which two streams hand over to each other.
+
+    The events are new ones, as wait_stream creates them, or two that are reused.
+    """
     program, numbers = Program(names), count(100)
     program.launch("first", 7, 40)
     for step in range(steps):
@@ -109,7 +112,10 @@ def ping_pong(names: tuple[str, str, str] = CUDA, steps: int = 4, reuse: bool = 
 
 
 def branches(reuse: bool = True, steps: int = 3) -> Program:
-    """One event forks three streams, and three join them: their events are recorded again in each step."""
+    """Return a program in which one event forks three streams and three events join them.
+
+    Each step records the events again.
+    """
     program, numbers = Program(), count(100)
     program.launch("first", 7, 40)
     for step in range(steps):
@@ -126,7 +132,7 @@ def branches(reuse: bool = True, steps: int = 3) -> Program:
 
 
 def early_event() -> Program:
-    """A stream waits for an event that was recorded long before, while the recording stream goes on."""
+    """Return a program in which a stream waits for an old record, while the recording stream continues."""
     program = Program()
     for step in range(3):
         program.launch(f"before {step}", 7, 100)
@@ -141,7 +147,10 @@ def early_event() -> Program:
 
 
 def on_two_threads() -> Program:
-    """The thread that waits has recorded nothing, or something else, lately: another thread recorded the event."""
+    """Return a program in which another thread recorded the event.
+
+    The waiting thread recorded nothing, or another event.
+    """
     program = Program()
     for step in range(3):
         program.launch(f"begin {step}", 7, 200, tid=1)
@@ -166,7 +175,7 @@ def on_the_host() -> Program:
 
 
 def of_two_versions() -> Program:
-    """One record in ten is a call of older CUDA."""
+    """Return a program in which one record in ten is a call of older CUDA."""
     program, numbers = ping_pong(steps=6), count(1)
     records = [event for event in program.events if event["name"] == CUDA[1] and next(numbers) % 10 == 0]
     assert len(records) == 1
@@ -193,13 +202,13 @@ def without_cuda_events(events: list[Event]) -> list[Event]:
 
 
 def with_some_cuda_events(events: list[Event], of: Callable[[int], bool]) -> list[Event]:
-    """Return the events with the cuda_event rows of the n-th records that are chosen."""
+    """Return the events, with the cuda_event rows only of the n-th records that `of` chooses."""
     numbers = count()
     return [event for event in events if event["cat"] != "cuda_event" or of(next(numbers))]
 
 
 def lacking(events: list[Event], *names: str, of: Callable[[int], bool] = lambda n: True) -> list[Event]:
-    """Return the events with -1 for these arguments of the n-th waits that are chosen."""
+    """Return the events, with -1 for these arguments of the n-th waits that `of` chooses."""
     numbers = count()
     return [
         {**event, "args": event["args"] | dict.fromkeys(names, -1)}
@@ -266,12 +275,12 @@ BATCH = Batch("event_waits", "events", "_inferred_waits", "_profiles", steps_of=
 
 
 def sources(numbers: list[int]) -> list[list[str | None]]:
-    """The work that each wait of these traces of the batch was for."""
+    """Return the work that each wait of these traces of the batch was for."""
     return [[row[2] for row in BATCH.rows(number, QUERY)] for number in numbers]
 
 
-# Without the number of the event nothing tells which of several waits in a row is for which of the events that were
-# recorded before them; the order of the records is taken.
+# If several waits follow several records, only the event number shows which wait is for which record. Without it, the
+# order of the records is used.
 UNKNOWABLE = {("branches", "no event number"), ("new events", "no event number")}
 
 
@@ -289,7 +298,7 @@ FIRST_CASES = {case: BATCH.append(in_form(*case)) for case in CASES[1::8]}
     "cases", first_of([[*FIRST_CASES], [case for case in CASES if case not in FIRST_CASES][::2]], 1)
 )
 def test_every_form_of_a_wait_gives_the_same_join(cases: list[tuple[str, str]]) -> None:
-    """The first eighth of the cases has each program and each form."""
+    """The first eighth of the cases contains each program and each form."""
     assert {name for name, _ in FIRST_CASES} == PROGRAMS.keys() and {form for _, form in FIRST_CASES} == FORMS.keys()
     programs = {name: make() for name, make in PROGRAMS.items()}
     if cases[0] in FIRST_CASES:
@@ -301,7 +310,7 @@ def test_every_form_of_a_wait_gives_the_same_join(cases: list[tuple[str, str]]) 
         assert [row[:4] for row in rows] == programs[name].expected, (name, form)
         assert {row[4] for row in rows} <= FORMS[form][1] | {"none"}, (name, form)
         assert all(row[5] == (row[4] in ("record", "stream", "calls", "none")) for row in rows)
-        # The first wait on a thread that has recorded nothing, where nothing was running, is the only one without.
+        # Only the first wait on a thread without records has no evidence, because no work was running.
         assert [row[4] for row in rows].count("none") <= (name == "threads"), (name, form)
         assert all("EventRecord" in row[6] for row in rows if row[6] or row[4] not in ("none", "stream"))
 
@@ -315,7 +324,7 @@ WITHOUT_ROWS = {
 
 
 def test_without_their_rows_waits_of_streams_are_known_by_their_calls() -> None:
-    """All rows gone (AMD), or one in three, as if the profiler had lost them."""
+    """All rows are missing (AMD), or one in three, as if the profiler had lost them."""
     for (name, form), number in WITHOUT_ROWS.items():
         rows = BATCH.rows(number, QUERY)
         assert [row[:4] for row in rows] == PROGRAMS[name]().expected, (name, form)
@@ -323,7 +332,7 @@ def test_without_their_rows_waits_of_streams_are_known_by_their_calls() -> None:
 
 
 def shortened(traces: list[list[Event]]) -> list[float]:
-    """Return how much shorter each trace would be if the work of stream 8 took half as long, in percent."""
+    """Return by how many percent each trace would be shorter if the work of stream 8 took half as long."""
     answers = [next(what_if(window, [Scenario((("stream:8", 0.5),))])) for window in loaded(traces)]
     return [100 * (1 - compared.after.length_us / compared.before.length_us) for compared in answers]
 
@@ -339,7 +348,7 @@ def test_what_a_change_saves_does_not_hang_on_the_form() -> None:
 
 @pytest.mark.slow  # 4 s
 def test_sixteen_times_as_many_in_any_order_of_streams() -> None:
-    """Random programs: pairs of streams hand over, with events that are reused."""
+    """In the random programs, pairs of streams hand over with events that are reused."""
     traces, expected = [], []
     for seed in range(6):
         rng, program = random.Random(seed), Program()
@@ -392,7 +401,7 @@ RECORDED = Path(__file__).parents[3] / "bench" / "pairs" / "recorded" / "h100"
 
 @pytest.mark.slow  # 5 s
 def test_programs_recorded_on_a_gpu() -> None:
-    """Each event of these programs is recorded on one stream, by one thread, before each wait for it."""
+    """In these programs, each event is recorded on one stream, by one thread, before each wait for it."""
     names = ("four_branches", "early_event", "wait_on_a_thread", "side_stream_binds")
     query = """
         SELECT e.wait_on_cuda_event_id, count(DISTINCT s.stream), count(DISTINCT r.tid), count(DISTINCT w.record_event_id), count(*),
@@ -416,16 +425,16 @@ def test_programs_recorded_on_a_gpu() -> None:
     for name, con in zip(names, each(traces, "event_waits"), strict=True):
         rows = con.execute(query).fetchall()
         assert {row[1:3] for row in rows} == {(1, 1)} or name == "side_stream_binds", (name, rows)
-        # In the first step nothing was launched before the records, and one thread has recorded nothing.
+        # In the first step, no work was launched before the records, and one thread has no records.
         assert sum(row[5] for row in rows) >= sum(row[4] for row in rows) - 4, (name, rows)
         assert con.execute(shared).fetchall() == [(0,)], name
 
 
 def choosing(likely: tuple[float, float], other: tuple[float, float], *, of_other_thread: bool = False) -> list[Event]:
-    """A wait of stream 7 for the work of stream 20, which the thread launched right before the record, or of stream 24.
+    """Return a wait of stream 7 for stream 20 or stream 24. The thread launched on stream 20 just before the record.
 
-    `likely`, `other`: start and end of their work, us. Stream 7 is free from 100 us on, and its work begins at 1000. With
-    `of_other_thread` another thread launches on stream 24 and records an event of its own.
+    `likely`, `other`: start and end of the work on streams 20 and 24 in us. Stream 7 is free from 100 us on, and its
+    work begins at 1000 us. With `of_other_thread`, another thread launches on stream 24 and records an event.
     """
     tid = 2 if of_other_thread else 1
     unstated = {STREAM: -1, RECORD: -1, NUMBER: 5}
@@ -440,16 +449,16 @@ def choosing(likely: tuple[float, float], other: tuple[float, float], *, of_othe
     ]
 
 
-EARLY = (20, 50)  # before stream 7 is free: it held nothing up
-# name[/use]: the work that is waited for at a threshold, and the same 0.1 us beyond
+EARLY = (20, 50)  # ends before stream 7 is free, so it delayed nothing
+# name[/use]: the work that is waited for at a threshold, and 0.1 us beyond it
 CHOICES = {
-    # The likely stream, if its work ended at most 10 us before, whatever ended later; then what ended last.
+    # The likely stream, if its work ended at most 10 us before, whatever ended later. Otherwise the last to end.
     "wait_close_ns": (((20, 990), (20, 998), "likely"), ((20, 989.9), (20, 998), "other")),
-    # Work that ended in the gap: at most 50 us before, however short.
+    # Work that ended in the gap, at most 50 us before, however short.
     "wait_near_ns": ((EARLY, (940, 950), "other"), (EARLY, (940, 949.9), "likely")),
-    # Or it filled half of the gap of 900 us.
+    # Or work that filled half of the gap of 900 us.
     "wait_fills_gap": ((EARLY, (400, 850), "other"), (EARLY, (400.1, 850), "likely")),
-    # It ended up to 2 us after the waiting work began; clocks disagree.
+    # Or work that ended up to 2 us after the waiting work began, because clocks disagree.
     "clock_disagrees_ns": ((EARLY, (20, 1002), "other"), (EARLY, (20, 1002.1), "likely")),
 }
 
@@ -466,10 +475,10 @@ def test_which_stream_was_waited_for_at_each_threshold() -> None:
 CONTRADICTED = {
     case: BATCH.append(choosing(*case[:2], of_other_thread=case[2]))
     for case in (
-        # Of another thread's record only what the times support.
+        # Another thread's record counts only if the times support it.
         ((20, 1500), (20, 990), True, "other"),
         ((20, 1500), EARLY, True, None),
-        # Else any that ended in the gap.
+        # Otherwise, any work that ended in the gap.
         ((20, 1500), (800, 810), False, "other"),
         ((20, 1500), EARLY, False, None),
     )
@@ -483,7 +492,10 @@ def test_which_stream_was_waited_for_where_times_contradict_the_likely_one() -> 
 
 
 def recorded_again(n_later: int) -> list[Event]:
-    """A wait for work that ended 5 us before, recorded before work that ran on: `n_later` records follow."""
+    """Return a wait whose row names no record, preceded by `n_later` records of work that ends later.
+
+    The work that it waits for was recorded before these, and ends 5 us before the waiting work starts.
+    """
     events = [call("cudaLaunchKernel", 0, 2, 1), kernel("before", 5, 95, 1)]
     for n in range(n_later + 1):
         name, start, us = ("first", 20, 975) if n == 0 else (f"later {n}", 1000 + 20 * n, 20)
@@ -506,7 +518,7 @@ def test_the_record_is_at_most_the_fourth_before_the_wait() -> None:
 
 
 def returning(us: float, early: float) -> list[Event]:
-    """A call that waits for an event takes `us`, and returns `early` us before the work before its record ends."""
+    """Return a call that waits `us` for an event, and returns `early` us before the end of the awaited work."""
     unstated = {STREAM: -1, RECORD: -1, NUMBER: 5}
     return [
         *(call("cudaLaunchKernel", 0, 2, 1), kernel("work", 5, 15 + us + early, 1, 20)),
@@ -515,7 +527,7 @@ def returning(us: float, early: float) -> list[Event]:
     ]
 
 
-# name[/use]: how long a call takes, and how early it may return from its wait at most, us
+# name[/use]: the call's duration, and the maximum time by which it may return early, us
 RETURNS = {
     "call_disagrees_ns": (500, 10),
     "call_disagrees_percent": (2000, 20),
@@ -535,7 +547,10 @@ WITH_AND_WITHOUT_ROW = [BATCH.append(TOO_EARLY), BATCH.append(without_rows(TOO_E
 
 
 def test_a_row_that_shows_nothing_leaves_its_call_to_the_times() -> None:
-    """The work before the record ends long after the call: the call waited for what ended 3 us before its return."""
+    """The work before the record ends long after the call.
+
+    So the call waited for the work that ended 3 us before its return.
+    """
     query = (
         "SELECT c.start_ns, s.name, w.basis FROM _inferred_waits AS w JOIN events AS c USING (event_id) "
         "JOIN events AS s ON s.event_id = w.source_event_id WHERE w.basis <> 'call_order'"
@@ -568,7 +583,7 @@ SECOND_ROW_LOST = BATCH.append(without_cuda_events(without_rows(early_event().ev
 
 
 def test_a_call_without_a_row_holds_up_no_work_that_a_row_holds_up() -> None:
-    """The second wait has lost its row; what begins late on stream 8 does so because of the third."""
+    """The second wait has lost its row. The third wait delays the work that begins late on stream 8."""
     assert [row[3] for row in BATCH.rows(SECOND_ROW_LOST, QUERY)][:3] == ["side 0", "join 0", "side 1"]
 
 
@@ -581,13 +596,13 @@ FOUR_LAUNCHES = BATCH.append([
 
 
 def test_a_wait_without_a_row_may_hold_up_the_next_launch_and_the_first_on_each_other_stream() -> None:
-    """Up to the thread's next such call. A launch at the same time came after it."""
+    """This holds up to the thread's next such call. A launch at the time of the wait came after the wait."""
     query = "SELECT wait_event_id, waiting_kernel_id, is_next FROM wait_targets ORDER BY ALL"
     assert BATCH.show_step("wait_targets", FOUR_LAUNCHES).execute(query).fetchall() == [(3, 5, True), (3, 7, False)]
 
 
 def shown_by_calls(*events: Event) -> int:
-    """A trace in which nothing but calls shows that `b` waits."""
+    """Append a trace in which only calls show that `b` waits, and return its number."""
     waits = [
         *(call("cudaEventRecord", 106, 1, 20), call("cudaStreamWaitEvent", 108, 1, 21)),
         *(call("cudaLaunchKernel", 112, 2, 22), kernel("b", 163, 10, 22, 8)),
@@ -612,5 +627,5 @@ OF_TWO_THREADS = shown_by_calls(
 
 
 def test_the_likely_stream_is_the_one_that_the_recording_thread_launched_on() -> None:
-    """Work of another thread, launched later and ended later, is not."""
+    """Another thread's work, which was launched later and ended later, is not the likely stream."""
     assert sources([OF_TWO_THREADS]) == [["own"]]

@@ -13,7 +13,7 @@ from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, folder_option
 
 
 class Action(StrEnum):
-    """What to do with a baseline."""
+    """Action on a baseline."""
 
     set = "set"
     list = "list"

@@ -74,7 +74,7 @@ def _print(answer: CapturePath) -> None:
 
 
 def _shares(answer: CapturePath) -> Table:
-    """Return a table of the time by rank and kind. The inferred time of a kind has a separate row, which is marked."""
+    """Return a table of the time by rank and kind. Inferred time of a kind has a separate, marked row."""
     end = answer.target.replace("_", " ").replace("gpu", "GPU")
     heading = f"critical path through {answer.n_ranks} ranks to the {end}: {units.time_us(answer.span_us)}"
     headings = (">rank", "kind", ">segments", ">time", ">percent")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Format(StrEnum):
-    """How a comparison is printed."""
+    """Output format of a comparison."""
 
     text = "text"
     markdown = "markdown"
@@ -129,7 +129,7 @@ def compare(
 
 
 def _sides(control: str, test: str, baseline: str | None, lake: Path | str) -> tuple[str, str]:
-    """Return control and test: both as given, or the baseline and the only one given."""
+    """Return control and test: both arguments, or the baseline and the single argument."""
     if (baseline is None) != bool(test):
         raise fail("compare takes a control and a test, or --baseline NAME and a test", "Give two traces, or one.")
     if baseline is None:
@@ -165,7 +165,7 @@ def _print_markdown(
 
     judged = "" if limit_percent is None else judge(comparison, limit_percent).sentence
     limits = caveats.lines()
-    caveats.begin()  # they are in the text
+    caveats.begin()  # not to print them again, because they are in the comment
     typer.echo(markdown(comparison, causes, names, [*limits, *notes], limit, judged, commands))
 
 
@@ -183,7 +183,7 @@ def _write(
 def _processes(named: list[str], *sides: str) -> list[str | None]:
     """Return the process of each side, or None for all of its processes.
 
-    A single process applies to the sides that hold several processes, or to both if neither does.
+    A single process applies to the sides that have several processes, or to both if neither does.
     """
     if len(named) > len(sides):
         raise fail("--process was given more than twice", "Give it once, or for the control and then for the test.")

@@ -23,7 +23,7 @@ def markdown(
 ) -> str:
     """Return the comment. `causes`: the same windows by cause. `notes`: caveats. `judged`: the result of --fail-on.
 
-    `commands`: where to look next.
+    `commands`: commands that show more.
     """
     blocks = [f"### {in_markdown(sentence(comparison.whole))}"]
     blocks += [f"**{in_markdown(judged)}**"] if judged else []

@@ -34,9 +34,9 @@ _RANKS_SHOWN = 16
 def as_json(
     comparison: Comparison, names: Sides, sides: Sequence[Sequence[Trace]], notes: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the comparison with all its rows, and for several ranks those of each rank.
+    """Return the comparison with all its rows and, for several ranks, the rows of each rank.
 
-    Times are in ns. Those of the rows are of all windows together.
+    Times are in ns. The times of rows are sums over all windows.
     """
     answer = {
         **_part(comparison.whole, comparison.by, names, sides),
@@ -52,7 +52,7 @@ def as_json(
 
 
 def rows_of(part: Part) -> list[Difference]:
-    """Return the rows to show: those of GPU work, or those of the host if neither side has GPU work."""
+    """Return the rows of GPU work, or the rows of the host if neither side has GPU work."""
     return part.rows or part.host
 
 
@@ -141,7 +141,7 @@ def _wrapped(text: str, width: int, style: str) -> Iterator[Text]:
 def _described(window: dict[str, Any]) -> str:
     """Return the description of a side: its file, device, windows, and their mean times.
 
-    The id of a trace in a lake is omitted, because the reader gave it.
+    The id of a trace in a lake is omitted, because the user named it.
     """
     steps, traces = window["steps"], len(window["trace_ids"])
     path = Path(window["given"])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def open_side(con: Any, side: str, lake: Path | str, ranks: int | str, process: str | None) -> list[Trace]:
-    """Copy the data of a side that a comparison reads to `con`, and return its traces. Exit if there are none.
+    """Copy the data of a side that a comparison reads to `con`, and return its traces. Exit if it has no traces.
 
     A capture has one trace for each rank, a file one for each process. Raise NoSuchTrace if a name is not
     an id, and neither a file nor the file name of a trace in the lake.
@@ -74,7 +74,7 @@ def _of_file(con: Any, path: str, lake: Path | str, process: str | None, is_one_
 
 
 def _of_folder(con: Any, path: str, lake: Path | str, ranks: int | str) -> list[Trace]:
-    """Return the traces of a folder or of a file with several processes; [] if the file does not record their ranks."""
+    """Return the traces of a folder, or of a file with several processes ([] if the file does not record the ranks)."""
     from pipelines.fleet.path.answer import NoCapture, find_capture
     from pipelines.fleet.trends.compared_windows import traces_of
     from pipelines.fleet.trends.comparison import WITH_CAUSES, CompareError, facts_of
@@ -91,7 +91,7 @@ def _of_folder(con: Any, path: str, lake: Path | str, ranks: int | str) -> list[
 
 
 def _exists(name: str) -> bool:
-    """Return whether a name is that of a file, folder or glob on this machine."""
+    """Return whether a name is a file or folder on this machine, or a glob that matches one."""
     from pipelines.readers.ingest import expand
 
     path = local(name)

@@ -75,7 +75,10 @@ def metrics(
 
 
 def _today(lake: Path | str, job: str | None) -> tuple[Any, list[LimitingFinding]]:
-    """Return the state of the fleet, or of a job, and what limits its newest captures. Exit if no trace belongs to it."""
+    """Return the state of the fleet, or of a job, and the findings about its newest captures.
+
+    Exit if the job has no traces.
+    """
     from pipelines.faces.cli.fleet.regressions import refuse_unknown
     from pipelines.fleet.trends.fleet_today import TABLES, fleet_today
     from pipelines.lake.publish.prices import PRICE_TABLE

@@ -96,7 +96,7 @@ def groups_table(verdict: Verdict) -> Table:
 
 
 def conclusion(verdict: Verdict) -> str:
-    """Return the verdict and what to do next, in a few lines of plain text."""
+    """Return the verdict and the next action, in a few lines of plain text."""
     return "\n".join(visible(line) for line in _lines(verdict))
 
 

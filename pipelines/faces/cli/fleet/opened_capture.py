@@ -55,8 +55,8 @@ def opened_capture(
 def lake_of(sources: list[str], lake: Path | str, process: str | None = None) -> Iterator[tuple[Path | str, str]]:
     """Yield the folder or address of the lake to query, and an id prefix in it ('' for the whole lake).
 
-    `sources`: an id prefix, the file name of a trace in the lake, or files, folders and globs. Those are ingested into a
-    temporary lake. `process`: ingest only this process of files that hold several.
+    `sources`: an id prefix, the file name of a trace in the lake, or files, folders and globs, which are ingested into
+    a temporary lake. `process`: ingest only this process of files with several.
     """
     if process and not any(Path(name).is_file() for name in sources):
         raise fail("--process is for files that hold several processes", "Leave it out, or give such a file.")
@@ -102,7 +102,7 @@ def is_capture_id(id_prefix: str, lake: Path | str) -> bool:
 
 
 def processes_of(path: Path) -> list[str]:
-    """Return the processes of a file that holds several, each a rank of its capture; [] for other files."""
+    """Return the processes of a file with several, each a rank of its capture, or [] for any other file."""
     from pipelines.readers.inputs.find import events_input
     from pipelines.readers.kineto import TraceRejected
     from pipelines.readers.kineto.limits import Limits
@@ -114,7 +114,7 @@ def processes_of(path: Path) -> list[str]:
 
 
 def ingest_files(sources: list[str], folder: Path, process: str | None = None) -> None:
-    """Ingest files into a new lake. Exit if none of them is a trace."""
+    """Ingest files into a new lake. Exit if no file is a trace."""
     from pipelines.lake import Lake
     from pipelines.readers.ingest import expand, ingest
 

@@ -151,7 +151,10 @@ def _groups(groups: list[Row]) -> Table:
 
 
 def _worst_of_each_role(groups: list[Row]) -> list[Row]:
-    """Return all groups if they are few, else equally many of each role: a large job has hundreds of pairs of stages."""
+    """Return all groups if they are few, else equally many of each role.
+
+    A large job has hundreds of pairs of stages.
+    """
     if len(groups) <= _SHOWN:
         return groups
     by_role: dict[str, list[Row]] = {}

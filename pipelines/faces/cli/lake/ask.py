@@ -70,7 +70,7 @@ def ask(
     if show_sql:
         print(saved_question.asked(most, **limits))
         return
-    # One row more than a table shows tells whether there are more.
+    # Query one row more than a table shows, to detect further rows.
     query = saved_question.asked(most + 1 if is_table and most else most, **limits)
     if local_lake := open_store(lake).lake:
         _refuse_unknown(local_lake, {"job": job, "capture_id": capture, "trace": trace, "rank": rank})
@@ -100,7 +100,7 @@ def _refuse_unknown(local_lake: Lake, filters: dict[str, str | int | None]) -> N
         try:
             find_trace(local_lake, str(trace))
         except NoSuchTrace as error:
-            if not error.has_several:  # several files of that name are a part of the lake, too
+            if not error.has_several:  # the name of several files is a valid filter
                 raise
     with local_lake.connect(["traces"]) as con:
         for column, value in filters.items():
@@ -120,7 +120,7 @@ def _refuse_unknown(local_lake: Lake, filters: dict[str, str | int | None]) -> N
 
 
 def _list(questions: Sequence[Question], format: Format, options: list[str]) -> None:
-    """Print the questions. Exit if there are `options` of an answer, or the format is one of an answer only."""
+    """Print the questions. Exit if `options` or the format only apply to an answer."""
     if format in (Format.csv, Format.parquet):
         options = [*options, f"--format {format.value}"]
     if options:

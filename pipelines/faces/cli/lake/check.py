@@ -1,4 +1,4 @@
-"""`tracelake check`: a check whether every file of the lake is as it was written."""
+"""`tracelake check`: a check whether every file of the lake is unchanged since it was written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tracelake demo` and `tracelake ui`: the whole pipeline once from start to end, and the Dagster UI."""
+"""`tracelake demo` and `tracelake ui`: one run of the whole pipeline, and the Dagster UI."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def demo(
 def synthetic(folder: Path) -> list[Path]:
     """Write the demo's traces unless they exist, and return their paths.
 
-    The traces are those of four ranks that train, one of them late, of a server that prefills requests and then decodes, and
-    of a program that decodes by replays of a CUDA graph.
+    The traced programs are a training job with four ranks, one of them late, a server that prefills requests and then
+    decodes, and a decoder that replays a CUDA graph.
     """
     from pipelines.synthetic import CaptureSpec, write_capture
     from pipelines.synthetic.programs.inference import REQUESTS
@@ -151,7 +151,7 @@ def ui(
         **folders,  # the UI has another working directory
         "TRACELAKE_LAKE": store.address,
         "DAGSTER_HOME": str(home),
-        "TRACELAKE_UI_STARTER": str(os.getpid()),  # by which the UI notices that this process was killed
+        "TRACELAKE_UI_STARTER": str(os.getpid()),  # so that the UI detects that this process was killed
         "TRACELAKE_UI_HOSTS": ",".join([*(allow_host or ()), *([] if host in ANY else [host])]),
     }
     shown_host = "127.0.0.1" if host in ANY else f"[{host}]" if ":" in host else host

@@ -80,7 +80,7 @@ def engine_at(name: str | None, address: str | None, store: str | None) -> Itera
 def following(what: str) -> Iterator[Callable[[Any, Any], None]]:
     """Yield a callback `on_unit(so_far, unit)` that shows on stderr how many units are done and failed.
 
-    A terminal gets a bar with the time left, a log a line every LOG_EVERY_S seconds.
+    On a terminal, this is a bar with the time left. In a log, it is a line every LOG_EVERY_S seconds.
     """
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
@@ -100,7 +100,7 @@ def following(what: str) -> Iterator[Callable[[Any, Any], None]]:
 
 
 def tell_failed(run: Any) -> None:
-    """Print on stderr which units failed. Their files are in `rejects`, too. Raise typer.Exit if a unit failed."""
+    """Print the failed units on stderr. Their files are in `rejects`, too. Raise typer.Exit if a unit failed."""
     for failure in run.failed[:_SHOWN]:
         file_names = ", ".join(Path(item).name for item in failure.items[:3])
         more = f" and {len(failure.items) - 3} more" if len(failure.items) > 3 else ""

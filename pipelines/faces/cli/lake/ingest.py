@@ -1,4 +1,4 @@
-"""`tracelake ingest`: files put into the lake."""
+"""`tracelake ingest`: ingestion of files into the lake."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from pipelines.faces.cli.refresh_tables import tell_left_out, warn_of_prices
 
 
 class Purpose(StrEnum):
-    """What tables are computed for."""
+    """The purpose for which tables are computed."""
 
     fleet = "fleet"
 

@@ -211,7 +211,7 @@ def _hint(error: str, tables: list[str]) -> str:
 
 
 def _spark(engine: SqlEngine, compute: list[str], allow_files: bool, master: str, memory: str) -> Any:
-    """Return the runner of queries on Spark, or None for DuckDB. Exit if the options contradict each other."""
+    """Return an object that runs queries on Spark, or None for DuckDB. Exit if the options contradict each other."""
     if engine is SqlEngine.duckdb:
         if compute:
             raise fail("--compute is for --engine spark")
@@ -227,7 +227,7 @@ def _spark(engine: SqlEngine, compute: list[str], allow_files: bool, master: str
 
 
 def _write_answer(answer: Any, format: Format, limit: int, for_spreadsheet: bool) -> bool:
-    """Write the answer to stdout. Return false if it has more rows than the `limit` of a table."""
+    """Write the answer to stdout. Return False if it has more rows than the `limit` of a table."""
     if format is Format.table:
         return _print_table(answer, limit)
     if format is Format.json:

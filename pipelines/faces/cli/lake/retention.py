@@ -17,7 +17,7 @@ _MOST_DAYS = 36_500
 
 
 class Keep(StrEnum):
-    """What is kept of old batches."""
+    """The part of old batches that is kept."""
 
     digest = "digest"
 

@@ -117,7 +117,10 @@ def mcp(
 
 
 def _existing_lake(lake: Path | str) -> Path | str:
-    """Return the lake. Exit if the folder does not exist. A lake without traces is valid, because it may get some later."""
+    """Return the lake.
+
+    Exit if the folder does not exist. A lake without traces is valid, because traces may be added later.
+    """
     from pipelines.runs.store import open_store
 
     store = open_store(lake)

@@ -1,4 +1,4 @@
-"""Traces with graph replays, opened with the inputs that identify the captured work: another trace, annotations."""
+"""Traces with graph replays, opened with the inputs that identify the captured work: another trace, or annotations."""
 
 from __future__ import annotations
 
@@ -39,14 +39,15 @@ AnnotationsOption = Annotated[
 ]
 _TRIED = 16
 NONE = "none"
-"""Value of --capture-trace: look up the trace in itself only."""
+"""Value of --capture-trace: use only the trace itself."""
 
 
 @dataclass(frozen=True)
 class GraphInputs:
     """Inputs that were read in addition to a trace: the id of the trace with the captures, and the file of annotations.
 
-    Each is None without such an input. `is_nearest`: that trace was found in the lake, not named by the user.
+    Each is None without such an input. `is_nearest`: whether the trace was found in the lake instead of named by the
+    user.
     """
 
     capture_trace_id: str | None = None
@@ -65,8 +66,8 @@ def opened_with_graphs(
 ) -> Iterator[tuple[Any, str, GraphInputs]]:
     """Yield a private connection with `events`, `traces` and `findings`, the trace's id, and the additional inputs.
 
-    `tables`: see `subject`. They contain the rows of the trace alone. End the command if a file does not exist or is of the
-    wrong kind.
+    `tables`: see `subject`. They contain the rows of the trace alone. Exit if a file does not exist or is of the wrong
+    kind.
     """
     from pipelines.modelling.graph_captures import use_capture
     from pipelines.runs.store import open_store
@@ -86,9 +87,9 @@ def opened_with_graphs(
 
 
 def _use_annotations(con: Any, trace_id: str, annotations: Path | None) -> Path | None:
-    """Name the nodes of the trace's graphs by a file of annotations: the requested file, or the file next to the trace.
+    """Name the nodes of the trace's graphs with the requested file of annotations, or with the file next to the trace.
 
-    Return the file, or None if there is none. Exit if it cannot be read.
+    Return the file, or None without a file. Exit if it cannot be read.
     """
     from pipelines.base.paths import text_path
     from pipelines.modelling.graph_captures import use_names
@@ -112,7 +113,7 @@ def _use_annotations(con: Any, trace_id: str, annotations: Path | None) -> Path 
 def _nearest_capture(con: Any, trace_id: str, lake: Lake) -> str | None:
     """Return the id of the trace of the lake that captured graphs nearest to this trace, earlier traces first.
 
-    The trace has the same job or folder and the same rank. Return None if none of the _TRIED nearest traces captured graphs,
+    It has the same job or folder and the same rank. Return None if none of the _TRIED nearest traces captured graphs,
     or if the stored tables show that this trace has no replays.
     """
     from pipelines.base.datafiles import rule_rows

@@ -69,7 +69,7 @@ def _inputs_as_json(inputs: GraphInputs) -> dict[str, Any]:
 
 
 def _unknown_caveats(answer: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the caveat that NULL operators are unknown, and which inputs would identify them; [] if all are known."""
+    """Return a caveat about unknown operators, with the inputs that would identify them, or [] if all are known."""
     unknown = answer["graph_ns"] - answer["known_ns"]
     if not unknown:
         return []
@@ -83,7 +83,8 @@ def _answer(con: Any, catalog: Any, trace_id: str, inputs: GraphInputs) -> dict[
     from pipelines.models.questions import rows_of_question
     from pipelines.models.run import run_models
 
-    # Launches are known only in traces with a window, and the trace with the capture needs its launches, too.
+    # Launches are computed only for traces with a window, and the launches of the trace with the capture are needed,
+    # too.
     traces = con.execute("SELECT trace_id FROM traces ORDER BY trace_id").fetchall()
     request_windows(con, [WindowRequest(loaded_id) for (loaded_id,) in traces])
     is_usual = not (inputs.capture_trace_id or inputs.annotations)

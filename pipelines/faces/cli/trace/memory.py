@@ -26,7 +26,7 @@ _STACKS = """
 _FRAMES = """
     SELECT file AS filename, line, function AS name FROM snapshot_frames WHERE stack_id = $stack_id ORDER BY depth
 """
-_ARGUMENTS = re.compile(r"(?<=[\w>])\(.*$")  # of a C++ function; (anonymous namespace) stays
+_ARGUMENTS = re.compile(r"(?<=[\w>])\(.*$")  # of a C++ function, except (anonymous namespace)
 _PEAKS = (
     *("device", "allocated_bytes", "reserved_bytes", "first_allocated_bytes", "peak_allocated_bytes"),
     *("peak_reserved_bytes", "peak_seq", "peak_ns", "n_allocs", "n_ooms", "n_contradictions", "is_consistent"),

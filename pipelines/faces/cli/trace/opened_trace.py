@@ -52,7 +52,7 @@ def use_memory(con: Any, trace_id: str) -> int:
     if not rows or rows[0][0] >= _LONG:
         give_back(con)  # memory that reading the file took
         _keep_tables_in_file(con)
-        # Beyond its tables, DuckDB would soon keep as much memory as the tables take.
+        # Otherwise, DuckDB would soon keep as much memory in addition to its tables as the tables take.
         con.execute(f"SET memory_limit = '{at_most(_LONG_GB)}'; SET allocator_flush_threshold = '32MB'")
         con.execute("SET enable_external_file_cache = false")
         return 1
@@ -63,8 +63,9 @@ def use_memory(con: Any, trace_id: str) -> int:
 def _keep_tables_in_file(con: Any) -> None:
     """Store new tables and views of an opened trace in a file, which is deleted when the trace is closed.
 
-    DuckDB compresses tables in a file, but not in memory, so those of a long trace take a quarter of the memory. Evicted
-    tables need not be written again. Cursors of `con` do not find the tables, because each cursor has its own search path.
+    DuckDB compresses tables in a file, but not in memory, so the tables of a long trace take a quarter of the memory.
+    Evicted tables need not be written again. Cursors of `con` do not find the tables, because each cursor has its own
+    search path.
     """
     from pipelines.models.sqltext import quoted
 

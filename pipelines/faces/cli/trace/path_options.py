@@ -1,4 +1,4 @@
-"""Options that select a critical path, and the window and switches that they select in a trace."""
+"""Options that select a critical path, and their translation to a window and switches of a trace."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class RequestedPath:
             self.overrides[profile, SWITCH] = dependencies
         self.profile, self.annotation, self.execution_trace = profile, annotation, execution_trace
         self.named_window = f", {annotation} {self.first}:{self.last}" if annotation else ""
-        """What a heading adds to the trace's name, as that of a saved path does."""
+        """Suffix of the trace's name in headings, as in the title of a saved path."""
         self.is_usual = not (annotation or instance or self.overrides or profile != "default")
 
     def request_for(self, con: Any, trace_id: str) -> tuple[Any, dict[tuple[str, str], str]]:

@@ -16,7 +16,7 @@ from pipelines.faces.cli.console import new_table, out, styled
 from pipelines.faces.cli.narrow_tables import Kind, fitted_table
 from pipelines.faces.words import in_words
 
-_WIDTH = 110  # of the table of owners; the table critical_path_by_owner contains their full names
+_WIDTH = 110  # characters, of the table of owners (table critical_path_by_owner contains their full names)
 _WORDS = {
     "kernel": "kernel",
     "gpu_memcpy": "copy",
@@ -32,7 +32,7 @@ _WORDS = {
 
 
 def print_caveats(caveats: Iterable[dict[str, Any]]) -> None:
-    """Print caveats in their order, without those that are already printed above the answer."""
+    """Print caveats in their order, except the caveats that are already printed above the answer."""
     for caveat in caveats:
         if is_noted(caveat["detail"]):
             continue
@@ -41,7 +41,7 @@ def print_caveats(caveats: Iterable[dict[str, Any]]) -> None:
 
 
 def tell_inferred(n: int) -> None:
-    """Print below an answer that `n` waits of its graph are inferred; nothing for 0."""
+    """Print below an answer that `n` waits of its graph are inferred. Print nothing if `n` is 0."""
     if n:
         waits = "wait of this graph is" if n == 1 else "waits of this graph are"
         out.print(styled("[yellow]caveat[/]: {:,} {} inferred: no cuda_sync events show them", n, waits))

@@ -92,7 +92,7 @@ def slice_(
 
 
 def _step(folder: Path, step: int, rank: int | None, trace: str) -> int:
-    """Return the number of the step to draw. If it differs from `step`, say so on stderr."""
+    """Return the number of the step to draw. If it differs from `step`, print a notice on stderr."""
     from pipelines.faces.cli.refresh_tables import refresh_tables
     from pipelines.faces.drawings.trace_slice import step_meant
     from pipelines.runs.store import open_store
@@ -123,7 +123,7 @@ def _lake(sources: list[str], lake: Path) -> Iterator[Path]:
 
 
 def is_lake(folder: Path) -> bool:
-    """Return whether it is the folder of a lake with batches, and not one of traces, whose path no lake may have."""
+    """Return whether the folder is a lake with batches. A folder of traces may have a path that no lake may have."""
     from pipelines.lake import Lake
 
     try:

@@ -161,7 +161,7 @@ def what_if(
         unknown_percents = _unknown_percent(window, by_owner)
         families = rank_families(window, with_cpu=True) if sensitivity else []
         all_caveats = _caveats_of_all(window) if sensitivity else []
-        answers = compare(window, scenarios)  # a generator, because each answer holds arrays of the graph's size
+        answers = compare(window, scenarios)  # a generator, because each answer contains arrays of the graph's size
         if redraw and con is not None:
             from pipelines.faces.drawings.redraw import write_redrawn
 
@@ -222,7 +222,7 @@ def _without_profiler(con: Any, trace: str, lake: Path | str, window: Window, un
 def _owners(trace: str, lake: Path | str, capture: str | None, annotations: Path | None, process: str | None) -> Owners:
     """Return the operators, modules and layers that the GPU work of the trace belongs to.
 
-    The trace is read again with all arguments, which the path does not need.
+    The trace is re-read with all arguments, which the path does not need.
     """
     from pipelines.critical_path.whatif.owners import owners_of
     from pipelines.faces.subject import catalog_of
@@ -272,14 +272,17 @@ def _check(scenarios: list[Scenario], sensitivity: bool, redraw: Path | None) ->
 
 
 def _caveats_of_all(window: Window) -> list[dict[str, Any]]:
-    """Return the caveats about unrecorded waits, gaps of the path, which may be missing events, and overlapping streams."""
+    """Return the window's caveats.
+
+    They are about unrecorded waits, long gaps on the path where events may be missing, and overlapping streams.
+    """
     from pipelines.critical_path.whatif.before_after import Path as LongestPath
     from pipelines.critical_path.whatif.before_after import Weights
     from pipelines.critical_path.whatif.shared_gpu import overlapping_streams
     from pipelines.critical_path.whatif.trace_gaps import unseen_waits
 
     path = LongestPath.under(window, Weights(window.graph.weight, window.duration))
-    changed = window.kind >= 0  # every edge, in one of the families
+    changed = window.kind >= 0  # all edges that belong to a family
     return [*unseen_waits(window), *path.idle_gaps, *overlapping_streams(window, changed)]
 
 

@@ -1,4 +1,4 @@
-"""`tracelake why`: the causes of a trace's length, and what removing each would save."""
+"""`tracelake why`: the causes of a trace's length, and the saving of removing each."""
 
 from __future__ import annotations
 
@@ -97,15 +97,15 @@ class _WindowOptions(NamedTuple):
 
     @property
     def of_a_trace(self) -> str:
-        """Return the given options that apply only to a trace, as text; empty if none is given."""
+        """Return the names of the passed options that apply only to a trace, as text, or "" without such options."""
         if any(self[:4]):
             return "--step, --annotation and --process"
         is_set = self.without_profiler is not None or bool(self.untraced)
         return "--without-profiler, --with-profiler and --untraced" if is_set else ""
 
     def options(self, named: _NamedAnswer, lake: Path | str) -> list[str]:
-        """Return the options with which other commands select the same window, of the same lake if it is asked by id."""
-        # With --step, the answer is that of a trace.
+        """Return the options with which other commands select the same window (with --lake if `named` is an id)."""
+        # With --step, the answer is about a trace, not a capture.
         step_window = cast("Why", named.answer).window["window_id"] if self.step else "full"
         window = self.annotation or step_window
         arguments = ["--annotation", window] if self.annotation or window != "full" else []
@@ -136,7 +136,7 @@ def _answers(subject: str, window_options: _WindowOptions, lake: Path | str) -> 
 
 
 def _of_capture(subject: str, lake: Path | str) -> Sequence[_NamedAnswer]:
-    """Return the answer for a capture. Without a path through its ranks, return those of its longest ranks, longest first."""
+    """Return the answer for a capture, or the answers for its longest ranks if it has no path through its ranks."""
     from pipelines.faces.capture_why import TABLES as CAPTURE_TABLES
     from pipelines.faces.capture_why import capture_why
     from pipelines.faces.cli import caveats
@@ -230,14 +230,14 @@ def _of_trace(subject: str, window_options: _WindowOptions, lake: Path | str) ->
 
 
 def _print_left_out(con: Any, windows: Sequence[tuple[str, str, str]]) -> None:
-    """Print which windows are not answered for, and why. `windows`: the name, trace and window of each."""
+    """Print which windows have no answer, and why. `windows`: the name, trace id and window id of each."""
     for name, trace_id, window_id in windows:
         reason = _why_none(_reason(con, trace_id, window_id))
         err.line("[yellow]left out:[/] {} has no critical path: {}", name, reason)
 
 
 def _reason(con: Any, trace_id: str, window_id: str) -> str:
-    """Return why a window has no critical path, or empty if its tables do not say it."""
+    """Return why a window has no critical path, or "" if its tables do not state it."""
     from pipelines.models.sqltext import quoted
 
     of_window = f"trace_id = {quoted(trace_id)} AND window_id = {quoted(window_id)}"
@@ -246,7 +246,7 @@ def _reason(con: Any, trace_id: str, window_id: str) -> str:
 
 
 def _why_none(reason: str) -> str:
-    """Return why a trace has no critical path. `reason`: what its tables say, or empty."""
+    """Return why a trace has no critical path. `reason`: as returned by `_reason`."""
     from pipelines.faces.cli import caveats
 
     if any(finding.check == "unread_events" for finding in caveats.noted()):
@@ -257,9 +257,9 @@ def _why_none(reason: str) -> str:
 
 
 def _check_profiler(subject: str, window_options: _WindowOptions, answers: Sequence[Why]) -> None:
-    """Exit if --untraced is given, but the cost of the profiler is unknown.
+    """Exit if the user passed --untraced, but the cost of the profiler is unknown.
 
-    Print why the causes include the profiler, if --without-profiler is given.
+    If the user passed --without-profiler, print why the causes include the profiler.
     """
     from pipelines.base.datafiles import threshold
 

@@ -1,4 +1,4 @@
-"""One bar per trace, each split into the causes of its time: self-contained SVG, for places without the page's style sheet."""
+"""One bar per trace, split into the causes of its time, as SVG that does not need the page's style sheet."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pipelines.faces.report.cause_bars import colour_of
 from pipelines.faces.why import Why
 
 _WIDTH, _NAMES, _TOP, _LANE, _RIGHT, _BOX = 1200, 260, 34, 26, 100, 12
-_NAMED = 1  # percent of a bar that a cause must take to be in the legend
+_NAMED = 1  # minimum percent of a bar of a cause in the legend
 
 
 def cause_lanes(title: str, answers: Sequence[tuple[str, Why]]) -> str | None:
-    """Return SVG with a bar per (name, answer), all equally long, and a legend; None if no answer has a cause."""
+    """Return SVG with a bar per (name, answer), all equally long, and a legend, or None if no answer has a cause."""
     rows = [(name, answer) for name, answer in answers if answer.causes]
     if not rows:
         return None

@@ -47,8 +47,8 @@ def curve(title: str, first: Values, second: Values, show: Callable[[float], str
 def carried(rows: Sequence[Mapping[str, Any]], most: str, last: str) -> list[float | None]:
     """Return the highest value in each of STRETCHES intervals, or None before the first value.
 
-    A value lasts until the next change, so an interval starts with the last value before it. `rows` have one row per interval
-    with a change. `most`, `last`: their columns with the highest and the last value.
+    A value lasts until the next change, so an interval starts with the last value before the interval. `rows` have one
+    row per interval with a change. `most`, `last`: their columns with the highest and the last value.
     """
     values_by_interval = {row["stretch"]: (row[most], row[last]) for row in rows}
     highest: list[float | None] = []

@@ -33,8 +33,8 @@ class _Node:
 def flame(title: str, stacks: Iterable[Seen], unit: str) -> str:
     """Return SVG of the stacks, with one box per thread around its stacks. `unit`: name of the weights' unit in texts.
 
-    Merge the lines of a function. A box is darker the larger the function's self weight, without its callees. Raise WrongValue if
-    no stack has a positive weight.
+    The lines of a function are merged. The larger the self weight of a function (without its callees), the darker its
+    box. Raise WrongValue if no stack has a positive weight.
     """
     root = _Node()
     for stack in stacks:

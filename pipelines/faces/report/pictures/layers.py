@@ -10,7 +10,7 @@ from pipelines.base.units import time
 
 Row = dict[str, Any]
 _WIDTH, _LEFT, _TOP, _LANE, _LEGEND = 1200, 8, 46, 24, 160
-_LEAST = 0.6  # pixels: narrower boxes are dropped and counted
+_LEAST = 0.6  # minimum width of a box in pixels; narrower boxes are dropped and counted
 COLOURS = {
     "share": svg.ramp((247, 247, 247), (239, 138, 72)),
     "utilization": svg.ramp((247, 247, 247), (44, 185, 142)),
@@ -33,10 +33,10 @@ def layers(
 ) -> str:
     """Return SVG with one lane per depth, from `start_ns` to `end_ns`.
 
-    The value at `key`, 0 to 1, determines a box's color; None is hatched. `spans` have span_id, parent_id, name, start_ns,
-    end_ns, says (the tooltip) and `key`. `what` explains the color. `scale` is a key of COLOURS. The legend uses the texts
-    `box` (meaning of a box), `length` (of the full width; default: the duration) and `unknown` (meaning of hatching; None omits
-    it). Raise ValueError if the interval is empty or there are no spans.
+    The value at `key`, 0 to 1, determines a box's color. A box with None is hatched. `spans` have span_id, parent_id,
+    name, start_ns, end_ns, says (the tooltip) and `key`. `what` explains the color. `scale` is a key of COLOURS. The
+    legend uses the texts `box` (meaning of a box), `length` (of the full width; default: the duration) and `unknown`
+    (meaning of hatching; None omits it). Raise ValueError if the interval is empty or there are no spans.
     """
     if end_ns <= start_ns or not spans:
         raise ValueError("no spans to draw")

@@ -1,4 +1,4 @@
-"""Roofline chart of operators: their rate over their operations per byte, below the limits of the device."""
+"""Roofline chart of operators: their rate against their operations per byte, and the limits of the device."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ def honeycomb(
 ) -> str | None:
     """Return SVG with a hexagon per rank (rows) and layer (columns), darker for larger values, or None if no value is positive.
 
-    `cells`: values by rank, or name of a trace without one, and layer. A layer that is missing in a rank gets no hexagon.
-    `unit`: unit of the values.
+    `cells`: values by rank (or the name of a trace without a rank) and layer. A layer that is missing in a rank gets no
+    hexagon. `unit`: unit of the values.
     """
     max_value = max((value for row in cells.values() for value in row.values()), default=0.0)
     if max_value <= 0:

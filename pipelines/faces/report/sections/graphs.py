@@ -31,7 +31,7 @@ def graphs(subject: Subject) -> Section | None:
     )
     if known_ns < graph_ns:
         summary += f" `tracelake graphs` identifies it from {REPLAY_INPUTS}."
-    # The block of kernels that repeats in a graph, for the graphs with the most time.
+    # The repeating blocks of kernels, of the graphs with the most time.
     blocks = [
         f"In a graph, the same {row['period']:,} kernels follow one another {times(row['n_repetitions'])}, probably once per layer: "
         f"{time(row['median_ns'])} each (median); the longest, {time(row['longest_ns'])}, is number {row['longest']}."

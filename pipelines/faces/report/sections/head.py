@@ -21,7 +21,7 @@ _OF_DIGEST = (
 
 
 def head(subject: Subject) -> dict[str, Any]:
-    """Return the `title`, the `kind` of page, the `facts` under it, and the `caveats` that apply to the whole page."""
+    """Return the `title`, the `kind` of page, the `facts` under the title, and the `caveats` of the whole page."""
     traces = subject.traces
     devices = sorted({_device(row, subject.is_digest) for row in subject.rows_of_all("devices")})
     facts = {

@@ -9,7 +9,10 @@ from pipelines.models.questions import rows_of_question
 
 
 def has_counters(subject: Subject) -> bool:
-    """Return whether there are counter files at all. If not, the views of counted kernels would read all kernels in vain."""
+    """Return whether the lake has counter files.
+
+    Without them, the views of counted kernels would read all kernels in vain.
+    """
     return bool(rows_of_question(subject.con, "counter-files"))
 
 

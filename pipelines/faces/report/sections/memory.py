@@ -42,7 +42,7 @@ def _picture(subject: Subject, rows: list[Row]) -> Markup:
     of_all = subject.rows("memory-over-time")
     rows_of_device = [row for row in of_all if all(row[key] == peak[key] for key in ("device_type", "device"))]
     used, held = (carried(rows_of_device, f"most_{suffix}", f"last_{suffix}") for suffix in ("bytes", "reserved_bytes"))
-    if all(value is None for value in used):  # a trace without the arguments of its events
+    if all(value is None for value in used):  # the trace has no arguments of events
         return Markup()
     # Without the allocator's totals, the sum of the trace's own allocations is drawn, which has no reserved bytes.
     meaning = "allocated (dashed: reserved)" if peak["peak_allocated_bytes"] is not None else "in use above start"

@@ -122,8 +122,8 @@ def _by_rank(title: str, times: Iterable[tuple[int | str, str, float]], unit: st
 
 
 def _module_rows(subject: Subject) -> Iterator[tuple[int | str, Row]]:
-    """Yield the modules of each trace with its rank or, for traces without one, its file and id."""
-    has_one = len(subject.traces) == 1  # which is shown as rank 0 if it has none
+    """Yield the modules of each trace with its rank or, without a rank, with its file and id."""
+    has_one = len(subject.traces) == 1  # a single trace without a rank is shown as rank 0
     for row in subject.rows_of_all("module-ranks"):
         if has_one or row["rank"] is not None:
             yield row["rank"] or 0, row
@@ -149,8 +149,8 @@ _SAMPLED_PEAKS = {
 def sampled_layers(con: duckdb.DuckDBPyConnection) -> dict[str, str | None]:
     """Return pictures of the sampled modules of the newest recorded run, SVG by title, or nothing without such modules.
 
-    `con` has the lake's tables. The honeycomb has a row per recording: a rank, or the recording's id if the rank is unknown or
-    was recorded more than once. The radar is that of the first row.
+    `con` has the lake's tables. The honeycomb has a row per recording, named by the rank, or by the recording's id if
+    the rank is unknown or was recorded more than once. The radar shows the first row.
     """
     rows = rows_of_question(con, "sampled-modules")
     rows = [row for row in rows if row["run_id"] == rows[0]["run_id"]]

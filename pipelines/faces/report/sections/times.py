@@ -99,14 +99,14 @@ def breakdown(subject: Subject) -> Section:
 
 
 def _gpu(row: Row, many: bool) -> str:
-    """Return the label of a device. `many`: traces have several."""
+    """Return the label of a device. `many`: whether the traces have several devices."""
     return label(row) + (f", device {row['device']}" if many else "")
 
 
 def _overlap(subject: Subject, rows: list[Row], many: bool) -> Markup:
     """Return bars of communication: the time hidden behind computing, and the exposed time.
 
-    In a capture, the exposed time is split into waiting and transfer. `many`: as of `_gpu`.
+    In a capture, the exposed time is split into waiting and transfer. `many`: as in `_gpu`.
     """
     if not rows:
         return Markup()
@@ -139,8 +139,8 @@ def _overlap(subject: Subject, rows: list[Row], many: bool) -> Markup:
 def _exposed_parts(subject: Subject) -> dict[tuple[int, int], tuple[int, int, int]]:
     """Return exposed communication by (rank, device): ns of waiting for late ranks, of transfer, and of time that cannot be split.
 
-    The three add up to `exposed_communication_ns`. Return an empty dict if nothing is known about other ranks: the page
-    is about a single trace, or the lake has no other rank of the job.
+    The three add up to `exposed_communication_ns`. Return an empty dict if no other rank is known, because the page is
+    about a single trace, or the lake has no other rank of the job.
     """
     rows = [row for row in subject.rows_of_capture("exposed-communication") if row["wait_ns"] is not None]
     return {(row["rank"], row["device"]): (row["wait_ns"], row["transfer_ns"], row["unsplit_ns"]) for row in rows}
@@ -201,7 +201,7 @@ def critical_path(subject: Subject) -> Section:
 
 
 def _caveats(subject: Subject) -> Markup:
-    """Return the caveats of the paths, each text once with the ranks that it applies to; those of the shown rank first.
+    """Return the caveats of the paths, each text once with the ranks that it applies to, the shown rank's first.
 
     The texts of a caveat differ in their numbers. After the first _TEXTS texts, only the ranks are listed.
     """

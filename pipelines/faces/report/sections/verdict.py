@@ -1,4 +1,4 @@
-"""The first section of the page: the verdict, why the trace takes so long, and what to do about it."""
+"""The first section of the page: the verdict, why the trace takes so long, and the changes that would help."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipelines.faces.words import in_words
 from pipelines.fleet.stragglers import Stragglers, stragglers_of
 
 _FINDINGS, _NAMES = 3, 3
-_WORTH = 1.0  # percent of the window: less is noise
+_WORTH = 1.0  # minimum percent of the window, because less is noise
 
 
 def verdict_of(subject: Subject) -> Section:
@@ -29,7 +29,7 @@ def verdict_of(subject: Subject) -> Section:
         stragglers = stragglers_of(subject.con, subject.capture_id)
     answer = why(subject.con, subject.shown["trace_id"])
     sentence = f"{_prefix(subject)}{answer.sentence}" if answer else _where(subject)
-    # Of a capture, its own sentence comes in addition to those about one rank.
+    # For a capture, its own sentence is added to the sentences about one rank.
     of_capture = [subject.capture_answer.sentence] if subject.capture_answer else []
     sentences = [stuck(subject), *of_capture]
     sentences += [sentence] if stragglers is None else [_who(stragglers), sentence, _where_of_all(subject)]
@@ -48,12 +48,12 @@ def verdict_of(subject: Subject) -> Section:
 
 
 def _prefix(subject: Subject) -> str:
-    """Return the shown rank, with which sentences about it begin, or "" if there is only one trace."""
+    """Return the prefix of sentences about the shown rank, or "" if there is only one trace."""
     return f"{subject.label}: " if len(subject.traces) > 1 else ""
 
 
 def _limits(answer: Why | None, has_findings: bool) -> Markup:
-    """Return what the gains of the findings do not say."""
+    """Return the limits of the findings' gains, such as that gains do not add up."""
     if answer is None:
         return macros.paragraph("The trace has no critical path, so the savings of changes are unknown.")
     if not has_findings:

@@ -1,1 +1,1 @@
-"""DuckLake as a store: a lake in a bucket, or one with many writers."""
+"""DuckLake as a store, for a lake in a bucket or a lake with many writers."""

@@ -18,9 +18,10 @@ _SECRET = re.compile(r"\b(?:password|sslpassword)\s*=|://[^/@\s]*:[^/@\s]*@", re
 
 @dataclass(frozen=True)
 class Address:
-    """A DuckLake: the kind of its catalog, the catalog's location (a connection string or a file), and its data path.
+    """The address of a DuckLake: the kind and location (connection string or file) of its catalog, and its data path.
 
-    `data`: an absolute folder or `s3://bucket/prefix`, without a trailing slash; None to use the path in the catalog.
+    `data`: an absolute folder or `s3://bucket/prefix`, without a trailing slash. If it is None, the catalog's path is
+    used.
     """
 
     kind: str
@@ -44,7 +45,7 @@ class Address:
 
 
 def parse_address(text: str, data: str | None = None) -> Address:
-    """Return the parts of an address, with `data` unless it has a `?data=`. Raises StoreError if it is invalid."""
+    """Parse an address. `data`: the data path, unless the address has a `?data=`. Raise StoreError if it is invalid."""
     text, mark, own_data = text.partition("?data=")
     kind, _, catalog = text.removeprefix("ducklake:").partition(":")
     if kind not in KINDS or not catalog.strip():
@@ -74,5 +75,5 @@ def _data(location: str | None) -> str | None:
 
 
 def hidden(text: str) -> str:
-    """Return the text with everything that looks like a password masked."""
+    """Mask everything in the text that looks like a password."""
     return re.sub(r"(?i)(password\s*=\s*)('[^']*'|\S+)|(://[^/@\s:]*:)[^/@\s]*(?=@)", r"\1\3***", text)

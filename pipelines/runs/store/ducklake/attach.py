@@ -1,4 +1,4 @@
-"""Connections to DuckLakes: load extensions, pass keys, attach the catalog as `lake`. Errors say what to do."""
+"""Connections to DuckLakes, with extensions loaded, access keys set, and the catalog attached as `lake`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from pipelines.runs.store.interface import StoreError
 
 LAKE = "lake"
 _EXTENSIONS = {"postgres": ["postgres_scanner"], "sqlite": ["sqlite_scanner"], "duckdb": []}  # by kind of catalog
-_PATIENCE_S = 60.0  # for a catalog in a file, which only one process at a time can write or open for writing
-_READERS_PATIENCE_S = 8.0  # a user waits for the answer
+_PATIENCE_S = 60.0  # for a catalog in a file, which only one process at a time can write
+_READERS_PATIENCE_S = 8.0  # shorter, because a user waits for the answer
 _ADVICE = (
     (r"unable to open database file|Cannot open (file|database)", "there is no such catalog; `tracelake ingest` makes it, given where its data is (?data=…)"),
     (r"password authentication failed|no password supplied", "wrong or missing password: set PGPASSWORD, or use ~/.pgpass"),
@@ -45,7 +45,7 @@ def attach(
 ) -> duckdb.DuckDBPyConnection:
     """Return a connection with the DuckLake attached as `lake`.
 
-    Raises StoreError, and ValueError for an invalid setting.
+    Raise StoreError, or ValueError for an invalid setting.
     """
     address.check_folder()
     con = database.connect(config=dict(config or {}))
@@ -73,7 +73,8 @@ def _attach_or_create(con: duckdb.DuckDBPyConnection, address: Address, read_onl
     except duckdb.Error:
         if read_only:
             raise
-        with locked(con, address, COMMIT):  # if two writers create the catalog concurrently, one of them fails
+        # Without the lock, one of two writers that create the catalog concurrently would fail.
+        with locked(con, address, COMMIT):
             _attach(con, address, read_only, create=True)
 
 
@@ -105,12 +106,12 @@ def data_of(con: duckdb.DuckDBPyConnection) -> str:
 
 @contextmanager
 def store_errors(address: Address) -> Iterator[None]:
-    """Convert DuckDB's errors into StoreErrors that say what to do, without passwords."""
+    """Convert DuckDB's errors into StoreErrors that state the remedy and contain no passwords."""
     try:
         yield
     except duckdb.Error as error:  # fmt: skip
         if address.is_remote and re.search(r"HTTP|404|NoSuchBucket", str(error)):
-            check_data(address.data, to_write=True, anew=True)  # raises a clearer error
+            check_data(address.data, to_write=True, anew=True)  # may raise a clearer error
         message = hidden(" ".join(str(error).split()))
         advice = next((text for pattern, text in _ADVICE if re.search(pattern, message)), None)
         raise StoreError(
@@ -119,9 +120,10 @@ def store_errors(address: Address) -> Iterator[None]:
 
 
 def _load_extensions(con: duckdb.DuckDBPyConnection, address: Address, remote: bool) -> None:
-    """Load the extensions that an address needs (`remote`: also S3) from the wheels of `tracelake[lake]`, which are signed.
+    """Load the extensions that an address needs (with `remote`, also S3).
 
-    Raises StoreError naming what to install.
+    They come from the wheels of `tracelake[lake]`, which are signed. Raise StoreError that names the package to
+    install.
     """
     for name in [*_EXTENSIONS[address.kind], *(["httpfs"] if remote else []), "ducklake"]:
         wheel = _in_wheel(name)

@@ -1,4 +1,4 @@
-"""A batch's files on their way into a DuckLake: converted to the types of its tables, with their row counts."""
+"""The preparation of a batch's files for a DuckLake, with the types of its tables and with row counts."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from pipelines.runs.store.unit_batches import ONCE, UnitBatch, rewritten
 
 
 def in_types(batch: UnitBatch, cast: dict[str, dict[str, str]], types: dict[str, Columns], folder: Path) -> UnitBatch:
-    """Return the batch with columns converted to the store's types where those differ.
+    """Return the batch with the columns in `cast` converted to the store's types.
 
-    Raises StoreError if a value cannot be converted.
+    Raise StoreError if a value cannot be converted.
     """
     files = dict(batch.files)
     for table, columns in cast.items():
@@ -45,9 +45,10 @@ def new_files(
     once: Mapping[str, set[str]],
     folder: Path,
 ) -> dict[str, Staged]:
-    """Return the files with their row counts, of `rejects` and the tables of ONCE only the rows that the store does not have.
+    """Return the files with their row counts. From `rejects` and the tables of ONCE, drop rows that the store has.
 
-    `once`: for each of these tables, the values of its column that the store has.
+    `known`: path and reason of the rejects in the store. `once`: for each table of ONCE, the values of its column in
+    the store.
     """
     files = dict(batch.files)
     if REJECTS in files and known:
@@ -62,7 +63,7 @@ def new_files(
 
 
 def counted(con: duckdb.DuckDBPyConnection, staged: Staged) -> Staged:
-    """Return a file with its row count, which is counted if unknown."""
+    """Return a file with its row count. Count the rows if the row count is unknown."""
     if staged.n_rows is not None:
         return staged
     n_rows = con.execute(f"SELECT count(*) FROM {parquet_rows(staged.path)}").fetchall()[0][0]
@@ -81,8 +82,8 @@ def add_files(con: duckdb.DuckDBPyConnection, put: Iterable[tuple[str, str]]) ->
 def all_or_nothing(con: duckdb.DuckDBPyConnection, write: Callable[[], bool]) -> bool:
     """Call `write` in a transaction, and commit it if `write` returns True. Return whether it was committed.
 
-    Returns False, with nothing written, if `write` returns False or another writer changed the same tables
-    concurrently. Raises what `write` raises.
+    Return False, and roll back, if `write` returns False or if another writer changed the same tables concurrently.
+    Raise the errors of `write`.
     """
     con.begin()
     try:
@@ -100,5 +101,5 @@ def all_or_nothing(con: duckdb.DuckDBPyConnection, write: Callable[[], bool]) ->
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Return whether a transaction failed because of a concurrent one, so that it can be retried."""
+    """Return whether a transaction failed because of a concurrent transaction, so that it can be retried."""
     return isinstance(error, duckdb.TransactionException) and bool(re.search("onflict|database is locked", str(error)))

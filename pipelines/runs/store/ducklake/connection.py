@@ -1,4 +1,4 @@
-"""A DuckLake by its address: connections that read it, and connections that write it."""
+"""A DuckLake at an address, with connections for reading and for writing."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pipelines.runs.store.ducklake.schema import check_format
 from pipelines.runs.store.interface import StoreError
 
 TRIES = 8
-"""Maximum number of attempts of a transaction that conflicts with others on the same tables."""
+"""Maximum number of attempts for a transaction that conflicts with other transactions on the same tables."""
 
 
 class DuckLake:
-    """A DuckLake. Each call connects anew."""
+    """A DuckLake. Each call opens a new connection."""
 
     def __init__(self, address: str, data: str | None = None) -> None:
-        """Parse the address; do not connect yet. Raises StoreError for an invalid address."""
+        """Parse the address without connecting. Raise StoreError for an invalid address."""
         self.parsed: Address = parse_address(address, data)
 
     @property
@@ -32,7 +32,10 @@ class DuckLake:
     def reader(
         self, config: Mapping[str, Any] | None = None, settings: Mapping[str, str] | None = None
     ) -> duckdb.DuckDBPyConnection:
-        """Return a read-only connection with the DuckLake attached as `lake`. The caller closes it. Raises StoreError."""
+        """Return a read-only connection with the DuckLake attached as `lake`. The caller closes it.
+
+        Raise StoreError.
+        """
         return self._checked(attach(self.parsed, read_only=True, config=config, settings=settings))
 
     def writer(self) -> duckdb.DuckDBPyConnection:
@@ -51,5 +54,5 @@ class DuckLake:
         return con
 
     def conflict(self) -> StoreError:
-        """Return the error of a transaction that conflicted with others TRIES times."""
+        """Return the error for a transaction that conflicted with other transactions TRIES times."""
         return StoreError(f"{self.address}: other writers changed the same tables {TRIES} times; try again")

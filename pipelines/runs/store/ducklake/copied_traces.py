@@ -1,4 +1,4 @@
-"""Copies of a DuckLake's ingested tables, from which other tables are computed: of a batch, of a job, of one trace."""
+"""Copies of a DuckLake's ingested tables for a batch, a job or a trace. Other tables are computed from the copies."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _SHOWN = 10
 
 
 def copy_traces(store: DuckLake, lake: Lake, job: str | None = None) -> list[str | None]:
-    """Copy the ingested tables of all traces, or of a job's, and the user's tables into an empty private lake.
+    """Copy the ingested tables of all traces, or of a job's traces, and the user's tables into an empty private lake.
 
-    Returns the jobs of the store's traces. Raises StoreError.
+    Return the jobs of the store's traces. Raise StoreError.
     """
     with store.reader() as con, store_errors(store.parsed):
         catalog = catalog_of(con)
@@ -49,7 +49,7 @@ def copy_batch(con: duckdb.DuckDBPyConnection, catalog: Catalog, lake: Lake, bat
     `chosen`: an SQL condition on the traces, beginning with AND.
     """
     folder, condition = lake.staging(batch), f"WHERE batch_id = {quoted(batch.batch_id)}{chosen}"
-    con.begin()  # one state of the store
+    con.begin()  # so that all queries read one state of the store
     columns_by_table = lake_columns(con)
     keys: Mapping[str, str | None] = dict(
         con.execute(f"SELECT trace_id, path FROM {LAKE}.{MARK} {condition}").fetchall()
@@ -87,7 +87,7 @@ def find_trace(con: duckdb.DuckDBPyConnection, beginning: str, address: str) -> 
 
 
 def copy_trace(store: duckdb.DuckDBPyConnection, con: duckdb.DuckDBPyConnection, beginning: str, address: str) -> str:
-    """Create `traces`, `events` and `findings` of a trace in `con` and return its id. Raises NoSuchTrace.
+    """Create `traces`, `events` and `findings` of a trace in `con` and return its id. Raise NoSuchTrace.
 
     `store`: a connection with the tables of the DuckLake at `address`.
     """

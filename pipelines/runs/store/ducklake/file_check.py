@@ -1,4 +1,4 @@
-"""Check of a DuckLake's files against its catalog: existence, size, row count, and readability of every value."""
+"""The check of a DuckLake's files against its catalog: existence, size, row count, and readability of every value."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CATALOG = f"__ducklake_metadata_{LAKE}"
 def check(store: DuckLake, on_file: Callable[[str], Any] = lambda _: None) -> Checked:
     """Read every file that a query would read now. All files count as `n_not_recorded`, because there are no checksums.
 
-    Raises StoreError.
+    Raise StoreError.
     """
     with store.reader() as con:
         with store_errors(store.parsed):
@@ -59,7 +59,7 @@ def _wrong(con: duckdb.DuckDBPyConnection, file: str, size: int, n_rows: int | N
             return "is missing"
         if actual_size != size:
             return f"has {actual_size:,} bytes, not {size:,} as the catalog says"
-        # Reads every value without materializing any.
+        # This reads every value without materializing it.
         n, *_ = con.execute(f"SELECT count(*), bit_xor(hash(COLUMNS(*))) FROM {read}").fetchall()[0]
     except duckdb.Error as error:
         message = first_line(error)

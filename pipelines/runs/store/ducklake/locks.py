@@ -1,6 +1,6 @@
-"""Locks of a DuckLake: one writer at a time looks up known keys and commits.
+"""The locks of a DuckLake, so that only one writer at a time looks up known keys and commits.
 
-Without them DuckLake lets two concurrent appends of the same trace both succeed.
+Without them, two concurrent appends of the same trace would both succeed in DuckLake.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from pipelines.models.sqltext import quoted
 from pipelines.runs.store.ducklake.address import Address
 from pipelines.runs.store.interface import StoreError
 
-COMMIT, UPKEEP = 7_021_001, 7_021_002  # numbers of the advisory locks, which are separate in each database
+COMMIT, UPKEEP = 7_021_001, 7_021_002  # numbers of the advisory locks, which each database has separately
 _PATIENCE = "10min"
 
 
 @contextmanager
 def locked(con: duckdb.DuckDBPyConnection, address: Address, number: int) -> Iterator[None]:
-    """Hold a lock of a DuckLake: an advisory lock in Postgres, or flock next to a catalog file.
+    """Hold a lock of a DuckLake, which is an advisory lock in Postgres, or flock next to a catalog file.
 
-    It is released when the process ends.
+    The lock is also released when the process ends.
     """
     if address.kind == "postgres":
         with _in_postgres(con, address, number):

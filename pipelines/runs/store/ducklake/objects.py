@@ -1,4 +1,4 @@
-"""The data path of a DuckLake: a bucket or a folder. A file is uploaded completely before the catalog names it."""
+"""The data path of a DuckLake, a bucket or a folder. A file is uploaded completely before the catalog names it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from pipelines.models.sqltext import quoted
 from pipelines.runs.store.ducklake.address import Address
 from pipelines.runs.store.interface import StoreError
 
-_AT_ONCE = 8  # concurrent uploads; a unit has some 50 small files, and each upload waits for the server
+_AT_ONCE = 8  # concurrent uploads, because a unit has some 50 small files, and each upload waits for the server
 _KEYS = {"KEY_ID": "AWS_ACCESS_KEY_ID", "SECRET": "AWS_SECRET_ACCESS_KEY", "SESSION_TOKEN": "AWS_SESSION_TOKEN"}
 
 
 def endpoint() -> str | None:
-    """Return the S3 server's URL, or None for Amazon's."""
+    """Return the URL of the S3 server, or None for Amazon S3."""
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or None
 
 
@@ -32,7 +32,7 @@ def _region() -> str:
 
 
 def give_access(con: duckdb.DuckDBPyConnection) -> None:
-    """Give a connection access to the bucket, with the keys of the environment. Raises StoreError without keys."""
+    """Give a connection access to the bucket, with the keys in the environment. Raise StoreError without keys."""
     options_by_name = {name: os.environ[key] for name, key in _KEYS.items() if os.environ.get(key)}
     if "KEY_ID" not in options_by_name or "SECRET" not in options_by_name:
         raise StoreError(
@@ -47,7 +47,7 @@ def give_access(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def put_files(address: Address, files: Mapping[str, Path]) -> None:
-    """Copy files to the data path, under these names, and wait until they are durable. Raises StoreError."""
+    """Copy files to the data path under these names, and wait until they are durable. Raise StoreError."""
     if not address.data:
         raise StoreError(f"{address.text}: where is its data? Add ?data=… to the address, or set TRACELAKE_DATA")
     if not address.is_remote:
@@ -77,8 +77,8 @@ def check_data(data: str | None, to_write: bool, anew: bool = False) -> None:
     """Raise StoreError, within seconds, if a bucket is missing, does not answer or refuses the keys.
 
     DuckLake itself would fail only at a commit, or after minutes of retries in a query. The check runs once per data
-    path and key, or again if `anew`. `to_write`: also refuse a key that may not list the bucket, which a reader does
-    not need.
+    path and key, or again if `anew`. `to_write`: also refuse a key without permission to list the bucket, which a
+    reader does not need.
     """
     if data and data.startswith("s3://"):
         if anew:
@@ -86,13 +86,13 @@ def check_data(data: str | None, to_write: bool, anew: bool = False) -> None:
         _check(data, to_write, endpoint(), *(os.environ.get(key) for key in _KEYS.values()))
 
 
-@cache  # not of errors
+@cache  # errors are not cached
 def _check(data: str, to_write: bool, *_: str | None) -> None:
     from pyarrow import fs
 
     name = data.removeprefix("s3://").partition("/")[0]
     try:
-        # Listing instead of HEAD, whose refusal has no text that distinguishes a wrong key from a wrong secret.
+        # List instead of using HEAD, because a refused HEAD does not distinguish a wrong key from a wrong secret.
         file_system = _bucket(
             connect_timeout=3, request_timeout=5, retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=1)
         )
@@ -120,7 +120,7 @@ _REFUSED = (
 
 
 def _said(error: OSError) -> str:
-    """Return what is wrong with the bucket and what to do, or the library's text for an unknown error."""
+    """Return the problem with the bucket and the remedy, or the library's text for an unknown error."""
     text = str(error).splitlines()[0]
     advice = next((advice for pattern, advice in _REFUSED if re.search(pattern, text)), None)
     return advice.format(server=_server()) if advice else text[:300]
@@ -131,7 +131,8 @@ def _copy(root: Path, files: Mapping[str, Path]) -> None:
     for name, path in files.items():
         target = root / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)  # not linked, because `sweep` judges the age of a file by its time
+        # A copy, not a link, because `sweep` judges the age of a file by its modification time.
+        shutil.copyfile(path, target)
         with target.open("rb+") as file:
             os.fsync(file.fileno())
         folders.add(target.parent)

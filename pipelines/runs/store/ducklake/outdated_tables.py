@@ -1,6 +1,6 @@
-"""Gaps of a DuckLake's tables: traces for which they were not computed, or by another version of their model.
+"""The gaps in a DuckLake's tables: traces that are missing from a table, or whose rows are from another model version.
 
-A folder lake computes such rows before it answers. A DuckLake answers from the committed rows, so the answer names the
+A folder lake computes such rows before a query. A DuckLake answers from the committed rows, so the answer names the
 gaps.
 """
 
@@ -21,10 +21,9 @@ _UNITS = {MARK: "traces", CAPTURE_MARK: "captures"}
 
 
 def outdated(con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> list[str]:
-    """Return a sentence for each of these tables that lacks traces or captures, or has them from another model version.
+    """Return a sentence for each of these tables that misses traces or captures, or has them from another version.
 
-    `con`: from `Store.connect`. If all tables are up to date this reads only the catalog, except for tables of
-    captures.
+    `con`: from `Store.connect`. If all tables are up to date, read only the catalog, except for tables of captures.
     """
     catalog = catalog_of(con)
     requested = [name for name in tables if name in (*catalog.materialized, *catalog.of_captures)]
@@ -46,7 +45,10 @@ def _batches_lack(
     tables: Sequence[str],
     versions_by_batch: dict[str, versions.Versions],
 ) -> bool:
-    """Return whether the catalog lists a batch, perhaps a removed one, that lacks one of these tables."""
+    """Return whether the catalog lists a batch without the current version of one of these tables.
+
+    The batch may have been removed.
+    """
     current: dict[int, bool] = {}  # by id, because batches share their versions
     for batch_versions in versions_by_batch.values():
         if id(batch_versions) not in current:

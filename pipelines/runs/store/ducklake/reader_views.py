@@ -1,4 +1,4 @@
-"""The views of a connection to a DuckLake: every public table under its name, as in a folder lake's analysts' file."""
+"""The views of a connection to a DuckLake, with every public table under its name, as in an analysts' file."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from pipelines.runs.store.ducklake.schema import (
 
 SHOWN = "tracelake_shown"
 _HIDDEN = "memory.main.tracelake_superseded"
-_KEPT = 8  # files of views, of different versions of the models or of stores
+_KEPT = 8  # maximum number of cached files, for different stores and versions of the models
 
 
 def create_views(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> None:
     """Attach a file with the views and their comments, over the attached `lake`, and make it the default.
 
-    Creating 100 views with 1,600 comments takes seconds if each one is bound to a DuckLake. So they are made over empty
-    tables with the same columns, and cached for the user. They depend on nothing else.
+    Creating 100 views with 1,600 comments takes seconds if each view is bound to a DuckLake. The views are therefore
+    created over empty tables with the same columns, on which alone they depend, and cached for the user.
     """
     columns_by_table, has_own_tables = lake_columns(con), has_own(con)
     hidden = has_own_tables and _hide_superseded(con)
@@ -56,7 +56,7 @@ def create_views(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> None:
 class _Build:
     """The inputs of the views.
 
-    These are the models, the store's columns, and whether it has superseded traces, keys, and prices.
+    These are the models, the store's columns, and whether it has superseded traces, bookkeeping and prices.
     """
 
     catalog: Catalog
@@ -101,7 +101,7 @@ def _create_file(path: Path, build: _Build) -> None:
         con.execute(f"USE {SHOWN}")
         con.begin()
         types = column_types(build.catalog)
-        # Marker tables first, because tables of captures read theirs. Views that read tables last.
+        # Create marker tables first, because tables of captures read their marker. Create views over tables last.
         order = sorted(build.catalog.public, key=lambda n: (build.catalog.models[n].kind == "view", n not in KEYS))
         for name in order:
             kind = _create(con, build, build.catalog.models[name])
@@ -118,7 +118,7 @@ def lock_to(con: duckdb.DuckDBPyConnection, data: str) -> None:
 
 def _create(con: duckdb.DuckDBPyConnection, build: _Build, model: Model) -> str:
     """Create a model's table or view. Return "TABLE" or "VIEW"."""
-    # In a folder lake these two are rule tables that are filled later.
+    # In a folder lake, these two tables are rule tables that are filled later.
     is_stored = {FAILURES_VIEW: build.has_own, PRICE_TABLE: build.has_prices}.get(model.name)
     if model.kind == "rules" and not is_stored:
         rule_tables.create_rules(con, model)
@@ -146,13 +146,13 @@ def _rows(build: _Build, name: str) -> str:
         return placed_rows(rows, named, ranks)
     if mark_of(name) != MARK:
         return valid_rows(name, rows)
-    # A trace is committed with all its tables, so only superseded traces must be left out.
+    # A trace is committed with all its tables, so only superseded traces must be excluded.
     is_of_traces = "trace_id" in columns_by_table[name] and name != REJECTS
     return f"{rows} WHERE trace_id NOT IN (SELECT trace_id FROM {_HIDDEN})" if build.hidden and is_of_traces else rows
 
 
 def stored_rows(catalog: Catalog, name: str, there: dict[str, Columns]) -> str:
-    """Return the SELECT of all rows with the columns of this version, NULL where the store lacks them."""
+    """Return the SELECT of all rows with this version's columns. Columns that the store does not have are NULL."""
     if name not in there:
         return _no_rows(catalog, name)
     missing = [
@@ -168,7 +168,7 @@ def _no_rows(catalog: Catalog, name: str) -> str:
 
 
 def _hide_superseded(con: duckdb.DuckDBPyConnection) -> bool:
-    """Record the truncated traces that a better one supersedes, and return whether there are any."""
+    """Record the truncated traces that a better trace supersedes, and return whether there are any."""
     if not con.execute(f"SELECT count(*) FROM {KEYS_TABLE} WHERE is_partial").fetchall()[0][0]:
         return False
     con.execute(f"CREATE TABLE {_HIDDEN} AS SELECT trace_id FROM ({superseded(f'SELECT * FROM {LAKE}.{MARK}')})")

@@ -1,8 +1,8 @@
-"""Recomputation of a DuckLake's trace tables by another version of their models.
+"""The recomputation of a DuckLake's trace tables by another version of their models.
 
-A batch's inputs are copied into a private lake and modelled there. The new rows replace the old ones in one transaction
-under the commit lock. If the process is killed, the old rows stay. A batch that is removed during the computation stays
-removed.
+A batch's inputs are copied into a private lake, where the models run. The new rows replace the old rows in one
+transaction under the commit lock. If the process is killed, the old rows stay. A batch that is removed during the
+computation stays removed.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from pipelines.runs.store.unit_batches import UnitBatch, unit_batches
 
 
 def stale_batches(store: DuckLake, tables: Sequence[str], force: bool = False) -> list[StaleBatch]:
-    """Return the batches of traces in which one of these tables is missing or outdated. With `force`, all batches.
+    """Return the batches of traces in which one of these tables is missing or outdated, or all batches with `force`.
 
-    Raises StoreError.
+    Raise StoreError.
     """
     with store.writer() as con:
         if not tables or MARK not in lake_columns(con):
             return []
-        con.begin()  # one state of the store
+        con.begin()  # so that all queries read one state of the store
         catalog = catalog_of(con)
         versions_by_batch = versions.read(con)
         rows = con.execute(
@@ -64,10 +64,10 @@ def stale_batches(store: DuckLake, tables: Sequence[str], force: bool = False) -
 
 
 def recompute(store: DuckLake, lake: Lake, batch: Batch, tables: Sequence[str], force: bool = False) -> list[str]:
-    """Compute those of these tables of a batch that are out of date, in an empty private lake, and replace them.
+    """Recompute the outdated tables of a batch in an empty private lake, and replace them. Return the replaced tables.
 
-    `force`: also compute up-to-date tables. Returns the replaced tables. None are replaced if another process did so in
-    the meantime, or removed the traces. Raises StoreError and what the models raise.
+    `force`: also compute up-to-date tables. If another process replaced the tables or removed the traces in the
+    meantime, replace no tables. Raise StoreError and the errors of the models.
     """
     with store.writer() as con:
         formulas = formulas_of(con)
@@ -95,7 +95,7 @@ def _replace(con: duckdb.DuckDBPyConnection, store: DuckLake, batch: UnitBatch, 
 def _tried(
     con: duckdb.DuckDBPyConnection, store: DuckLake, batch: UnitBatch, folder: Path, force: bool
 ) -> list[str] | None:
-    """Return the replaced tables, or None, with nothing written, if another writer interfered."""
+    """Return the replaced tables, or None if another writer interfered. In this case, no rows are written."""
     types = {table: columns_of_file(con, staged.path) for table, staged in batch.files.items()}
     cast = _casts(con, types)
     files = {table: counted(con, staged) for table, staged in in_types(batch, cast, types, folder).files.items()}
@@ -118,7 +118,7 @@ def _casts(con: duckdb.DuckDBPyConnection, types: Mapping[str, Columns]) -> dict
 
 
 def _upload(store: DuckLake, batch: Batch, files: Mapping[str, Staged]) -> dict[str, str]:
-    """Upload the file of each table that has rows, and return its path at the data path."""
+    """Upload the file of each table with rows, and return the file's path at the data path, by table."""
     run = secrets.token_hex(4)
     names = {table: f"main/{table}/{batch.batch_id}-{run}.parquet" for table in files if files[table].n_rows}
     put_files(store.parsed, {name: files[table].path for table, name in names.items()})
@@ -133,7 +133,7 @@ def _swap(
     done: list[str],
     force: bool,
 ) -> bool:
-    """Replace the old rows by the new ones, as part of a transaction, and add the replaced tables to `done`."""
+    """Replace the old rows by the new rows as part of a transaction, and add the replaced tables to `done`."""
     name = batch.batch.batch_id
     condition = f"batch_id = {quoted(name)}"
     versions_by_table = dict(versions.read(con, [name]).get(name, {}))
@@ -141,7 +141,7 @@ def _swap(
     mine = [table for table, staged in files.items() if force or versions_by_table.get(table) != staged.version]
     done.clear()
     if trace_ids != batch.keys[MARK].keys() or not mine:
-        return True  # removed, or computed by another process
+        return True  # another process removed the traces or computed the tables
     columns = lake_columns(con)
     for table in columns.keys() & set(mine):
         con.execute(f"DELETE FROM {LAKE}.{table} WHERE {condition}")

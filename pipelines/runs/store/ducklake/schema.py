@@ -1,4 +1,4 @@
-"""Tables of a DuckLake: data tables, made from a unit's files and widened by newer versions, and bookkeeping."""
+"""The tables of a DuckLake: bookkeeping, and data tables, which are created from units' files and widened later."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from pipelines.runs.store.ducklake.attach import LAKE
 from pipelines.runs.store.interface import StoreError
 
 FORMAT = 2
-"""Version of the bookkeeping below and of column names. A store with another format was written by another version."""
+"""The version of the bookkeeping below and of column names. Other versions of tracelake may write another format."""
 
 OWN = "tracelake"
-KEYS_TABLE = f"{LAKE}.{OWN}.keys"  # every key that was ever committed, including those of removed traces
+KEYS_TABLE = f"{LAKE}.{OWN}.keys"  # every key that was ever committed, including keys of removed traces
 FAILURES = f"{LAKE}.{OWN}.failures"  # model failures, as in model_failures
 _FORMAT_TABLE = f"{LAKE}.{OWN}.format"
-_INLINED = 100_000  # bookkeeping rows that stay in the catalog until `compact`, so that lookups open no file
+_INLINED = 100_000  # bookkeeping rows in the catalog until `compact`, so that lookups open no file
 _WIDER = {
     ("INTEGER", "BIGINT"), ("SMALLINT", "INTEGER"), ("SMALLINT", "BIGINT"), ("TINYINT", "SMALLINT"),
     ("TINYINT", "INTEGER"), ("TINYINT", "BIGINT"), ("UTINYINT", "USMALLINT"), ("USMALLINT", "UINTEGER"),
     ("UINTEGER", "UBIGINT"), ("FLOAT", "DOUBLE"),
 }  # fmt: skip
-"""Changes of a column's type that DuckLake makes without rewriting files."""
+"""The changes of a column's type that DuckLake supports without rewriting files."""
 
 Columns = dict[str, str]
 """Column names and DuckDB types."""
@@ -39,7 +39,10 @@ def has_own(con: duckdb.DuckDBPyConnection) -> bool:
 
 
 def create_own(con: duckdb.DuckDBPyConnection) -> None:
-    """Create the bookkeeping of a new store. Call it under the lock, outside a transaction: options need the schema."""
+    """Create the bookkeeping of a new store.
+
+    Call it under the lock, but outside a transaction, because the options need the schema.
+    """
     if has_own(con):
         return
     con.execute(f"CREATE SCHEMA IF NOT EXISTS {LAKE}.{OWN}")
@@ -63,7 +66,7 @@ def create_bookkeeping(con: duckdb.DuckDBPyConnection) -> None:
 def check_format(con: duckdb.DuckDBPyConnection, address: str) -> None:
     """Raise StoreError for a store of another format.
 
-    For an older format, the message has the command that ingests its files again.
+    For an older format, the message contains the command that ingests the store's files again.
     """
     if has_own(con):
         version = con.execute(f"SELECT max(version) FROM {_FORMAT_TABLE}").fetchall()[0][0]
@@ -82,7 +85,7 @@ def check_format(con: duckdb.DuckDBPyConnection, address: str) -> None:
 
 
 def lake_columns(con: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
-    """Return the columns of every data table (traces, captures, runs, …)."""
+    """Return the columns of every data table (traces, captures, runs and others)."""
     rows = con.execute(
         "SELECT table_name, column_name, data_type FROM duckdb_columns() "
         f"WHERE database_name = '{LAKE}' AND schema_name = 'main' ORDER BY table_name, column_index"
@@ -100,10 +103,7 @@ def columns_of_file(con: duckdb.DuckDBPyConnection, path: Path) -> Columns:
 
 
 def casts(there: Mapping[str, str], own: Mapping[str, str]) -> Columns:
-    """Return the columns of a file that must be converted, with the table's type.
-
-    The file's type does not fit into the table's type.
-    """
+    """Return the columns of a file that must be converted because their types do not fit, with the table's types."""
     return {
         name: there[name]
         for name, kind in own.items()
@@ -112,7 +112,7 @@ def casts(there: Mapping[str, str], own: Mapping[str, str]) -> Columns:
 
 
 def add_columns(con: duckdb.DuckDBPyConnection, there: Mapping[str, Columns], own: Mapping[str, Columns]) -> None:
-    """Create tables and columns that the store does not have yet, and widen types. Older rows read as NULL."""
+    """Create tables and columns that the store does not have, and widen types. New columns are NULL in older rows."""
     for table, columns in own.items():
         if table not in there:
             listed = ", ".join(f'"{name}" {kind}' for name, kind in columns.items())

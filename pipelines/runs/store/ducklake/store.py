@@ -1,4 +1,4 @@
-"""DuckLake as a store: Parquet files in a bucket or folder, a catalog in Postgres, SQLite or a DuckDB file."""
+"""DuckLake as a store, with Parquet files in a bucket or folder and a catalog in Postgres, SQLite or a DuckDB file."""
 
 from __future__ import annotations
 
@@ -75,10 +75,11 @@ _IS_PARTIAL = f"(status = 'partial' OR format = '{PARTED}')"
 
 @dataclass(frozen=True)
 class _Seen:
-    """The part of a unit that the store has: keys of each batch, rejected files, and columns that need another type.
+    """The part of a unit that the store already has, and the columns whose type differs (`cast`).
 
-    `hiding`: for each batch, the newest one that would hide what is newer in it, or "". `once`: values of the columns of ONCE.
-    `superseded`: for each batch, path and reason of the traces that are superseded with it and not in `rejects` yet.
+    `keys`: for each batch, the keys that the store has. `hiding`: for each batch, the id of the newest stored batch
+    that would hide its rows, or "". `once`: values of the columns of ONCE. `superseded`: for each batch, path and
+    reason of the traces that are superseded after its commit and not in `rejects` yet.
     """
 
     keys: list[dict[str, set[str]]]
@@ -91,15 +92,15 @@ class _Seen:
 
 @dataclass
 class _Plan:
-    """The part of a unit to be committed, according to the store's state `seen`."""
+    """The part of a unit to commit, which depends on the store's state `seen`."""
 
     seen: _Seen
     batches: list[UnitBatch]
-    put: list[tuple[str, str]] = field(default_factory=list)  # table, file at the data path
+    put: list[tuple[str, str]] = field(default_factory=list)  # (table, file at the data path)
 
 
 class DuckLakeStore(DuckLake, Store):
-    """A Store in a DuckLake. A unit is one transaction of the catalog. Its files are uploaded before that."""
+    """A Store in a DuckLake. A unit is committed in one transaction of the catalog, after its files are uploaded."""
 
     def known(self, trace_ids: Iterable[str]) -> set[str]:
         """See Store."""
@@ -154,7 +155,7 @@ class DuckLakeStore(DuckLake, Store):
     def _write(
         self, con: duckdb.DuckDBPyConnection, batches: list[UnitBatch], types: dict[str, Columns], plan: _Plan
     ) -> bool:
-        """Commit under the lock. Return False, with nothing written, if the store's state differs from the plan's."""
+        """Commit under the lock. If the store's state differs from the plan's state, write no rows and return False."""
         create_own(con)
         versions.create(con)
 
@@ -173,7 +174,7 @@ class DuckLakeStore(DuckLake, Store):
     def set_user_tables(
         self, prices: Path | None = None, roles: Path | None = None, formulas: Path | None = None
     ) -> None:
-        """See Store. The rows are tables of the store, for all its users."""
+        """See Store. The rows become tables of the store, for all its users."""
         rows_by_table = user_tables.read_files(prices, roles, formulas)
         with self.writer() as con, locked(con, self.parsed, COMMIT), store_errors(self.parsed):
             create_own(con)
@@ -194,8 +195,8 @@ class DuckLakeStore(DuckLake, Store):
     def connect(
         self, settings: Mapping[str, str] | None = None, *, locked: bool = True, tables: Iterable[str] = ()
     ) -> duckdb.DuckDBPyConnection:
-        """See Store. Each query sees one state of the store; several queries do in a transaction (`con.begin()`)."""
-        # Without allow_persistent_secrets DuckDB cannot attach a catalog in Postgres. These secrets are temporary.
+        """See Store. Each query reads one state of the store. In a transaction (`con.begin()`), all queries do."""
+        # Without allow_persistent_secrets, DuckDB cannot attach a catalog in Postgres. These secrets are temporary.
         config = {name: value for name, value in CLOSED.items() if name != "allow_persistent_secrets"} if locked else {}
         con = self.reader(config, settings)
         try:
@@ -223,12 +224,12 @@ class DuckLakeStore(DuckLake, Store):
             return find_trace(con, beginning, self.address)
 
     def show_trace(self, con: duckdb.DuckDBPyConnection, beginning: str, tables: Iterable[str] = ()) -> str:
-        """See Store. The rows are copied; no other table is in schema `stored`."""
+        """See Store. The rows are copied. Schema `stored` has no tables."""
         with self.analyst() as source:
             return copy_trace(source, con, beginning, self.address)
 
     def capture_contents(self, force: bool = False) -> dict[str, str | None]:
-        """See Store. A capture is computed again if one of its tables is of another version of its model."""
+        """See Store. A capture is recomputed if one of its tables is from another version of its model."""
         with self.analyst() as con:
             if CAPTURE_MARK not in lake_columns(con):
                 return {}
@@ -260,7 +261,7 @@ class DuckLakeStore(DuckLake, Store):
         return n_files
 
     def status(self, inbox: Path | None, limits: Limits) -> Status:
-        """See Store. A DuckLake has no disk, no runs of Dagster, and nothing published."""
+        """See Store. A DuckLake has no disk, no Dagster runs, and no analysts' file."""
         from pipelines.lake.status import status_of_store
 
         if inbox:
@@ -268,7 +269,7 @@ class DuckLakeStore(DuckLake, Store):
                 "--inbox is for the folder of a lake: a DuckLake has no list of what it read", "Leave it out."
             )
         with self.analyst() as con:
-            # Not those of the bookkeeping, which keeps the keys of removed traces.
+            # Do not use the bookkeeping, which keeps the keys of removed traces.
             marks = [f"SELECT batch_id FROM {LAKE}.main.{mark}" for mark in lake_columns(con) if mark in KEYS]
             batches = con.execute(" UNION ".join(marks)).fetchall() if marks else []
             return status_of_store(con, self.address, [batch for (batch,) in batches], limits)
@@ -276,7 +277,7 @@ class DuckLakeStore(DuckLake, Store):
     def check(
         self, repair: bool = False, rebuild: bool = False, on_file: Callable[[str], Any] = lambda _: None
     ) -> Checked:
-        """See Store. Sizes and rows are compared with the catalog, because there are no checksums."""
+        """See Store. Compare sizes and row counts with the catalog, because there are no checksums."""
         if repair or rebuild:
             raise StoreError(
                 "--repair and --rebuild are for a lake in a folder: a DuckLake's catalog is its database", REMEDY
@@ -290,7 +291,7 @@ class DuckLakeStore(DuckLake, Store):
         return upkeep.forget(self, beginning, for_good)
 
     def need_folder(self) -> None:
-        """See Store. A DuckLake that was opened exists."""
+        """See Store. An opened DuckLake always exists."""
 
     def has_captures_to_update(self) -> bool:
         """See Store."""
@@ -316,7 +317,7 @@ class DuckLakeStore(DuckLake, Store):
             return upkeep.expire(con, self.parsed, keep_days, grace, dry_run, now)
 
     def compact(self, dry_run: bool = False, grace: timedelta = GRACE) -> list[Compacted]:
-        """See Store. Files of any days are merged."""
+        """See Store. Merge files regardless of their day."""
         with self.writer() as con:
             return upkeep.compact(con, self.parsed, dry_run, grace)
 
@@ -384,7 +385,7 @@ def _superseded(
     known_keys: dict[str, set[str]],
     columns_by_table: dict[str, Columns],
 ) -> list[tuple[str, str]]:
-    """Return path and reason of the traces that are superseded with this batch, without those in the store's `rejects`."""
+    """Return path and reason of the traces superseded with this batch, unless the store's `rejects` has them."""
     new_traces = batch.new_keys(known_keys).get(MARK)
     if not new_traces:
         return []
@@ -393,7 +394,7 @@ def _superseded(
     if has_own(con):
         has_partial += f" UNION ALL SELECT count(*) > 0 FROM {KEYS_TABLE} WHERE is_partial"
     if not any(value for (value,) in con.execute(has_partial).fetchall()):
-        return []  # so that most commits read no row of the store's traces
+        return []  # return early, so that most commits do not read the store's traces
     stored = f"SELECT * FROM {LAKE}.{MARK}" if MARK in columns_by_table else ""
     reasons = superseded_reasons(con, own, stored, batch.batch.batch_id)
     if not reasons or REJECTS not in columns_by_table:

@@ -1,4 +1,4 @@
-"""Upkeep of a DuckLake: remove one trace, remove old traces and their files, merge small files, delete files of killed writers."""
+"""The upkeep of a DuckLake: forgetting a trace, expiring old traces, merging small files, and deleting leftovers."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ from pipelines.runs.store.ducklake.locks import COMMIT, UPKEEP, locked
 from pipelines.runs.store.ducklake.schema import FAILURES, KEYS_TABLE, lake_columns
 from pipelines.runs.store.interface import Compacted, Expired, StoreError
 
-# `<table>/<batch>-<run>.parquet` of a commit, or `<table>/ducklake-<UUID>.parquet` and `…-delete.parquet` of DuckLake.
+# A commit writes `<table>/<batch>-<run>.parquet`. DuckLake itself writes `<table>/ducklake-<UUID>.parquet` and
+# `…-delete.parquet`.
 _OF_A_STORE = re.compile(
     r"/(main|tracelake)/\w+/(\d{8}T\d{12}(-[0-9a-f]{8}){2}|ducklake-[0-9a-f-]{36}(-delete)?)\.parquet$"
 )
-# The share of removed rows from which a file is rewritten. By default, DuckLake keeps a file until 95 % of it are removed, so
-# a forgotten trace would stay readable in the file for as long as the others of its unit. Files without any are not rewritten.
+# The share of removed rows above which a file is rewritten. By default, DuckLake keeps a file until 95 % of its rows
+# are removed. A forgotten trace would then stay readable in the file as long as the other traces of its unit. Files
+# without removed rows are not rewritten.
 _ANY_REMOVED = 1e-9
-_FILE_BYTES = 512 << 20  # DuckLake's default: no merged file is larger
+_FILE_BYTES = 512 << 20  # DuckLake's default limit for the size of merged files
 
 
 def expire(
@@ -40,7 +42,8 @@ def expire(
 ) -> list[Expired]:
     """Remove the rows of traces ingested more than `keep_days` days ago, and return the traces by batch.
 
-    Their keys stay, so that they are not ingested again. Raises ValueError for less than one day or a negative grace.
+    Their keys stay, so that the traces are not ingested again. Raise ValueError for less than one day or a negative
+    grace.
     """
     if keep_days < 1 or grace < timedelta(0):
         raise ValueError(f"keep at least 1 day and a grace of at least 0, not {keep_days} days and {grace}")
@@ -64,12 +67,12 @@ def _due(con: duckdb.DuckDBPyConnection, before: str) -> list[tuple[str, tuple[s
 
 
 def _delete(con: duckdb.DuckDBPyConnection, address: Address, tables: list[str], before: str) -> None:
-    with locked(con, address, COMMIT):  # otherwise a concurrent commit that adds a column would fail
+    with locked(con, address, COMMIT):  # without the lock, a concurrent commit that adds a column would fail
         con.begin()
         try:
             for table in sorted({*tables, REJECTS} & lake_columns(con).keys()):
                 con.execute(f"DELETE FROM {LAKE}.{table} WHERE batch_id < {quoted(before)}")
-            if tables:  # otherwise nothing was ever committed
+            if tables:  # without tables, the store is empty and has no bookkeeping
                 of_traces = f"batch_id < {quoted(before)} AND table_name IN {row(tables)}"
                 con.execute(f"DELETE FROM {FAILURES} WHERE {of_traces}")
             con.commit()
@@ -122,7 +125,7 @@ def _files(con: duckdb.DuckDBPyConnection) -> dict[str, tuple[int, int]]:
 
 
 def _drop_old_files(con: duckdb.DuckDBPyConnection, grace: timedelta) -> None:
-    """Expire snapshots older than `grace`, and delete the files that only they needed."""
+    """Expire snapshots older than `grace`, and delete the files that only these snapshots needed."""
     then = f"{datetime.now(UTC) - grace:%Y-%m-%d %H:%M:%S.%f}+00"
     con.execute(f"CALL ducklake_expire_snapshots({quoted(LAKE)}, older_than => TIMESTAMPTZ {quoted(then)})")
     con.execute(f"CALL ducklake_cleanup_old_files({quoted(LAKE)}, older_than => TIMESTAMPTZ {quoted(then)})")
@@ -131,7 +134,7 @@ def _drop_old_files(con: duckdb.DuckDBPyConnection, grace: timedelta) -> None:
 def sweep(con: duckdb.DuckDBPyConnection, older_than: timedelta) -> list[Path]:
     """Delete files at the data path that no snapshot needs and that are older than `older_than`. Return their paths.
 
-    DuckLake would delete any Parquet file there. Raises StoreError if one of them is not a store's.
+    DuckLake deletes any such Parquet file, even if it is not from a store. Raise StoreError if there is such a file.
     """
     then = f"{datetime.now(UTC) - older_than:%Y-%m-%d %H:%M:%S.%f}+00"
     call = f"CALL ducklake_delete_orphaned_files({quoted(LAKE)}, older_than => TIMESTAMPTZ {quoted(then)}{{}})"
@@ -150,11 +153,12 @@ def sweep(con: duckdb.DuckDBPyConnection, older_than: timedelta) -> list[Path]:
 def forget(store: DuckLake, beginning: str, for_good: bool = False) -> Forgotten:
     """Remove the one trace whose id starts with `beginning`. Its content may be ingested again, unless `for_good`.
 
-    The next `compact` rewrites the files that have its rows, and deletes the old ones a day later. Captures that contained the trace are not changed: `has_captures` returns
-    whether there are any to recompute. Raises NoSuchTrace, StoreError.
+    The next `compact` rewrites the files that have its rows. A `compact` a day later deletes the old files. Captures
+    that contained the trace are not changed. `has_captures` returns whether there are captures to recompute. Raise
+    NoSuchTrace or StoreError.
     """
     with store.writer() as con, locked(con, store.parsed, COMMIT), store_errors(store.parsed):
-        # The set of the hardware counters that were in a trace has the trace's id.
+        # The set of hardware counters that came with a trace has the trace's id.
         marks = (MARK, COUNTER_MARK)
         tables = [table for table in lake_columns(con) if mark_of(table) in marks and table != REJECTS]
         matches = _matching_traces(con, beginning) if MARK in tables else []

@@ -1,4 +1,4 @@
-"""Tables of users in a DuckLake: the rows of their prices.csv, roles.csv and op_formulas.csv."""
+"""The user's tables in a DuckLake, with the rows of prices.csv, roles.csv and op_formulas.csv."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ Rows = Sequence[tuple]
 
 
 def read_files(prices: Path | None, roles: Path | None, formulas: Path | None) -> dict[str, Rows]:
-    """Return the rows of these files by table. Raises CatalogError and RolesError, with file and line, and OSError."""
+    """Return the rows of these files by table. Raise CatalogError or RolesError with file and line, or OSError."""
     for path in (prices, roles, formulas):
         if path:
-            path.stat()  # raises if a file that the user named is missing, instead of reading it as empty
+            path.stat()  # raises if a file is missing, which would otherwise be read as empty
     rows_by_table: dict[str, Rows] = {}
     if prices:
         rows_by_table[PRICES] = read_prices(prices)
@@ -73,7 +73,7 @@ def has_prices(con: duckdb.DuckDBPyConnection) -> bool:
 
 
 def roles_of(con: duckdb.DuckDBPyConnection) -> list[Role]:
-    """Return the stored roles of ranks, or an empty list if there are none."""
+    """Return the stored roles of ranks, or [] without stored roles."""
     if not _has(con, _ROLES):
         return []
     columns = ", ".join(f'"{name}"' for name in _ROLE_COLUMNS)
@@ -81,14 +81,14 @@ def roles_of(con: duckdb.DuckDBPyConnection) -> list[Role]:
 
 
 def formulas_of(con: duckdb.DuckDBPyConnection) -> list[Formula]:
-    """Return the stored formulas of operators, or an empty list if there are none."""
+    """Return the stored operator formulas, or [] without stored formulas."""
     if not _has(con, _FORMULAS):
         return []
     return con.execute(f"SELECT {', '.join(FORMULA_COLUMNS)} FROM {_FORMULAS} ORDER BY place").fetchall()
 
 
 def write_files(con: duckdb.DuckDBPyConnection, folder: Path) -> None:
-    """Write the stored rows as the files of a folder lake: prices.csv, roles.csv and op_formulas.csv."""
+    """Write the stored rows to the files prices.csv, roles.csv and op_formulas.csv of a folder lake."""
     folder.mkdir(parents=True, exist_ok=True)
     for table, name in ((PRICES, PRICES_FILE), (_ROLES, ROLES)):
         if _has(con, table):
@@ -97,7 +97,7 @@ def write_files(con: duckdb.DuckDBPyConnection, folder: Path) -> None:
 
 
 def catalog_of(con: duckdb.DuckDBPyConnection) -> Catalog:
-    """Return the models for this store, with its own formulas."""
+    """Return the models for this store, with the store's formulas."""
     return catalog_with(formulas_of(con))
 
 

@@ -1,6 +1,6 @@
-"""Model versions of each table of each batch of a DuckLake, to find outdated tables and recompute them.
+"""The model versions of the tables of each batch in a DuckLake, which identify outdated tables.
 
-Most batches share all their versions, so a batch has one row, which names a kind. A kind has a row per table.
+Most batches share all their versions, so a batch has one row, which names a kind. A kind has one row per table.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Versions = Mapping[str, str]
 
 
 def create(con: duckdb.DuckDBPyConnection) -> None:
-    """Create the tables in a store that has none yet. Call it under the lock."""
+    """Create the tables of versions if the store does not have them. Call it under the lock."""
     if not _are_there(con):
         con.begin()
         con.execute(f"CREATE TABLE {_BATCHES} (batch_id VARCHAR, kind VARCHAR)")
@@ -47,13 +47,13 @@ def _are_there(con: duckdb.DuckDBPyConnection) -> bool:
 def read(con: duckdb.DuckDBPyConnection, batches: Iterable[str] | None = None) -> dict[str, Versions]:
     """Return the versions of each batch (by default of all).
 
-    A table is missing if its version is unknown, because a tracelake that recorded no versions committed it. It is also
-    missing if it lacks a trace for a reason other than the trace's data, as in a folder lake.
+    A table is omitted if its version is unknown, because an older tracelake without version records committed it. As in
+    a folder lake, it is also omitted if a trace is missing from it and the failed model may succeed when rerun.
     """
     if not _are_there(con):
         return {}
     where = "" if batches is None else f" WHERE batch_id IN {row(['', *batches])}"
-    rows = con.execute(  # a single query, so that both parts see the same state while other writers add kinds
+    rows = con.execute(  # a single query, so that both parts read the same state while other writers add kinds
         f"SELECT kind, NULL, table_name, version FROM {_KINDS} "
         f"UNION ALL SELECT kind, batch_id, NULL, NULL FROM {_BATCHES}{where}"
     ).fetchall()
@@ -64,7 +64,7 @@ def read(con: duckdb.DuckDBPyConnection, batches: Iterable[str] | None = None) -
     versions_by_batch: dict[str, Versions] = {}
     for kind, batch, *_ in rows:
         if batch is not None:
-            # Copies of one batch, committed by two versions of tracelake: only equal versions count.
+            # If two versions of tracelake committed copies of a batch, keep only the versions that are equal in both.
             versions_by_batch[batch] = (
                 dict(versions_by_batch[batch].items() & kinds[kind].items())
                 if batch in versions_by_batch
@@ -79,7 +79,7 @@ def read(con: duckdb.DuckDBPyConnection, batches: Iterable[str] | None = None) -
 
 
 def _again(con: duckdb.DuckDBPyConnection) -> dict[str, set[str]]:
-    """Return, by batch, the tables in which a model failed that may succeed when it is rerun."""
+    """Return for each batch the tables for which a model failed that may succeed when rerun."""
     query = f"SELECT batch_id, trace_id, table_name, model, reason FROM {FAILURES} WHERE outcome = '{LEFT_OUT}'"
     again: dict[str, set[str]] = {}
     for batch, trace_id, table, model, reason in con.execute(query).fetchall():
@@ -113,5 +113,5 @@ def note_failures(con: duckdb.DuckDBPyConnection, batch: Batch, files: Mapping[s
 
 
 def stale_tables(catalog: Catalog, tables: Iterable[str], known: Versions) -> list[str]:
-    """Return those of these tables whose version is not the current one of their model."""
+    """Return the tables whose version differs from the current version of their model."""
     return [table for table in tables if known.get(table) != catalog.version(table)]
