@@ -81,7 +81,7 @@ class Model:
 
     @property
     def private(self) -> bool:
-        """Whether it is an intermediate table (leading underscore) that is not written to the lake."""
+        """Whether the model is an intermediate table (leading underscore) that is not written to the lake."""
         return self.name.startswith("_")
 
 

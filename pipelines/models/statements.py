@@ -47,7 +47,10 @@ class Statement:
 
 
 def read_statements(folder: Path) -> tuple[Statement, ...]:
-    """Return the statements of all files of a folder like sql/, by layer and name. Raise CatalogError."""
+    """Return the statements of all files of a folder like sql/, by layer and name.
+
+    Raise CatalogError if a file breaks the rules for statements.
+    """
     layers = [path for path in folder.iterdir() if path.is_dir() and path.name not in (QUESTIONS, PAGE_QUESTIONS)]
     statements = (s for layer in layers for path in sorted(layer.rglob("*.sql")) for s in _split(path, layer.name))
     return tuple(sorted(statements, key=lambda statement: (statement.layer, statement.name)))

@@ -61,7 +61,10 @@ _SAYS = {
 
 
 def _stage(reading: Reading, folder: Path) -> tuple[str, str]:
-    """Create the tables of one recording, and return its id and state. Raise Rejected."""
+    """Create the tables of one recording, and return its id and state.
+
+    Raise Rejected unless the folder has one recording of this version.
+    """
     mark = folder / f"{RECORDING_MARK}.parquet"
     if not mark.exists():
         raise Rejected(f"{mark.name} is missing; copy the whole folder of the recording")

@@ -121,7 +121,7 @@ class LazyGraph(nx.DiGraph):
 
     @property
     def is_filled(self) -> bool:
-        """Return whether networkx's dictionaries are built, so that the graph may have been edited."""
+        """Return whether networkx's dictionaries have been built. Only then can the graph have been edited."""
         return "_node" in self.__dict__
 
     @property

@@ -86,9 +86,9 @@ class Reports:
             return name
 
     def page(self, name: str) -> Path | None:
-        """Return the file of a finished report, or None for any other name, so that a request cannot name a path.
+        """Return the file of a finished report, or None for any other name or if the file no longer exists.
 
-        Return None, too, if the file no longer exists, because a cleaner of temporary files may have deleted it.
+        A request thus cannot name a path. A cleaner of temporary files may have deleted the file.
         """
         is_made = any(made.name == name for made in self._made.values())
         return path if is_made and (path := self._path(name)).is_file() else None

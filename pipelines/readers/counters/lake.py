@@ -62,9 +62,9 @@ def _as_written(line: bytes) -> list[str]:
 
 
 def _fields(line: bytes) -> list[str]:
-    """Return the fields of a line. Raise csv.Error.
+    """Return the fields of a line. Raise csv.Error if the line is not valid CSV.
 
-    Kernel names contain no line ends, so a stray quote affects a single line.
+    Each line is parsed on its own, so a stray quote spoils only that line. Kernel names contain no line breaks.
     """
     text = as_text(line.rstrip(b"\r").decode("utf-8-sig", "surrogateescape"))
     return next(csv.reader([text], strict=True), [])

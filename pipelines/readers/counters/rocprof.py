@@ -39,7 +39,7 @@ class Rocprof:
     def rows(self, line: int, fields: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         """Yield the row of a line, in the table's column order.
 
-        Raise BadValue if it has no dispatch or counter name.
+        Raise BadValue if the line has no valid dispatch id, or no counter name.
         """
         texts = {name: fields[index].strip() for name, index in self._place.items()}
         dispatch = whole("Dispatch_Id", texts["dispatch_id"])

@@ -141,7 +141,7 @@ def finding_of(wait: Waiting, calls: Mapping[int, Calls]) -> Finding:
 
 
 def _there(seq: int, calls: Mapping[int, Calls]) -> dict[int, list[Entry]]:
-    """Return the calls by rank, without end markers of coalesced calls.
+    """Return the calls with number `seq` by rank, without end markers of coalesced calls.
 
     A rank is excluded if its ring may have lost part of a coalesced group.
     """

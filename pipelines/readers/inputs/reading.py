@@ -100,7 +100,10 @@ class Reading:
             )
 
     def file_columns(self, path: Path) -> dict[str, Any]:
-        """Return the columns of every commit marker: path, job and time of ingestion. Raise WrongPattern."""
+        """Return the columns of every commit marker: path, job and time of ingestion.
+
+        Raise WrongPattern if TRACELAKE_JOB_PATTERN cannot be used.
+        """
         return {
             "path": path_text(path.absolute()),
             "job": self.job or job_from_pattern(path) or job_from_inbox(path),

@@ -244,14 +244,14 @@ class _Pieces:
                 return table
         query = known_keys(piece.file, 1 << 20, keys, refuse_suspect=True, marked=piece.marked)
         table = self._table(query, piece.file)
-        # If one piece needs its times as text, later pieces probably do, too.
+        # If one piece needs its times as text, later pieces probably need it as well.
         self.has_text_times = self.has_text_times or (piece.doubles and table is not None)
         return table
 
     def _known_keys(self, file: Path, limit: int) -> frozenset[str] | None:
         """Return the keys of the entries, or None if some are unknown or DuckDB cannot read the piece.
 
-        Also return None after a piece with unknown keys, because later pieces probably have them, too.
+        After a piece with unknown keys, always return None, because later pieces probably have unknown keys as well.
         """
         if self.has_unknown:
             return None

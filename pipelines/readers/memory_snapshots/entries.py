@@ -95,7 +95,10 @@ class Entries:
         return item
 
     def append(self, listing: Listing, items: list[Any]) -> None:
-        """Write the items to the history if they are allocator events, else append them to the list."""
+        """Write the items to the history if they are allocator events, else append them to the list.
+
+        Raise BrokenPickle if a list has both allocator events and other items.
+        """
         if not items:
             return
         if type(items[0]) is not Event:
@@ -257,7 +260,10 @@ class Entries:
 
 
 def _whole(item: Item, key: str, signed: bool = False) -> int | None:
-    """Return `item[key]`, or None if it is missing. Raise BrokenPickle unless it is an integer that fits a BIGINT."""
+    """Return `item[key]`, or None if it is missing. Raise BrokenPickle unless it is an integer that fits a BIGINT.
+
+    A negative integer is accepted only if `signed`.
+    """
     value = item.get(key)
     if value is None:
         return None
@@ -302,7 +308,10 @@ def _text(item: Item, key: str) -> str | None:
 
 
 def _pool(value: Any) -> str | None:
-    """Return the id of a memory pool (two integers) as text such as `0.0`, or None. Raise BrokenPickle."""
+    """Return the id of a memory pool as text such as `0.0`, or None.
+
+    Raise BrokenPickle unless it is a tuple of two integers.
+    """
     if value is None:
         return None
     if type(value) is tuple and len(value) == 2 and all(type(part) is int for part in value):

@@ -100,7 +100,10 @@ def following(what: str) -> Iterator[Callable[[Any, Any], None]]:
 
 
 def tell_failed(run: Any) -> None:
-    """Print the failed units on stderr. Their files are in `rejects`, too. Raise typer.Exit if a unit failed."""
+    """Print the failed units on stderr, and raise typer.Exit if a unit failed.
+
+    The files of failed units are in `rejects`. If they could not be stored there, print the reason.
+    """
     for failure in run.failed[:_SHOWN]:
         file_names = ", ".join(Path(item).name for item in failure.items[:3])
         more = f" and {len(failure.items) - 3} more" if len(failure.items) > 3 else ""

@@ -36,7 +36,7 @@ def stuck(subject: Subject) -> str:
 
 
 def _sets(subject: Subject) -> list[tuple[Row, list[Row]]]:
-    """Return the sets of dumps that belong to the traces, with their verdicts, the root first."""
+    """Return the dump sets that belong to the traces, each with its verdicts, those on the hang's root first."""
     sets = subject.rows_of_all("hang-dumps")
     verdicts = subject.rows_of_all("hang-verdicts") if sets else []
     return [(dump_set, [row for row in verdicts if row["set_id"] == dump_set["set_id"]]) for dump_set in sets]
