@@ -59,7 +59,7 @@ def connect(
 ) -> duckdb.DuckDBPyConnection:
     """Return a DuckDB connection without a progress bar, limited to this process's share of the machine.
 
-    Raise WrongShare, or any error of `duckdb.connect`.
+    Raise WrongShare if TRACELAKE_THREADS or TRACELAKE_MEMORY is unusable, or any error of `duckdb.connect`.
     """
     settings = {**({} if read_only else _WRITING), **_share(), **(config or {})}
     return _quiet(duckdb.connect(str(path), read_only=read_only, config=settings))

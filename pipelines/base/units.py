@@ -35,7 +35,7 @@ def rounded_time(ns: float) -> str:
 
 
 def time_us(us: float) -> str:
-    """Return the same as `time`, for a time in us."""
+    """Return a time in us as text, in the form of `time`."""
     return time(1000 * us)
 
 

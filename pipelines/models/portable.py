@@ -85,10 +85,9 @@ def _replaces_alike(node: Any) -> bool:
 
 
 def _shadowed(select: Any) -> str | None:
-    """Return the alias of an aggregate that a window function of the same SELECT also uses as a column's unqualified
-    name.
+    """Return the alias of an aggregate that is also an unqualified column in a window function, or None.
 
-    Spark would take that column for the alias. Return None without such an alias.
+    Both are in the same SELECT. Spark would take the column for the alias.
     """
     from sqlglot import exp
 
