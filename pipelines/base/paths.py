@@ -67,7 +67,7 @@ def path_text(path: str | Path) -> str:
 
 
 def text_path(text: str) -> Path:
-    """Return the path from its `path_text`."""
+    """Return the path whose `path_text` is this text."""
     if "\\x" not in text:
         return Path(text)
     raw = bytearray()

@@ -71,7 +71,7 @@ def counted(n: int, noun: str) -> str:
 
 
 def percent(value: float) -> str:
-    """Return a percentage with one decimal."""
+    """Return a percentage as text with one decimal."""
     return f"{value:.1f} %"
 
 
@@ -81,7 +81,7 @@ def share(value: float) -> str:
 
 
 def ratio(value: float) -> str:
-    """Return a plain number with two decimals."""
+    """Return a plain number as text with two decimals."""
     return f"{value:.2f}"
 
 

@@ -76,7 +76,7 @@ class Model:
 
     @property
     def place(self) -> str:
-        """File and line, as in error messages."""
+        """The model's file and line, as in error messages."""
         return f"{self.path}:{self.line}"
 
     @property

@@ -42,7 +42,7 @@ class Statement:
 
     @property
     def place(self) -> str:
-        """File and line, as in error messages."""
+        """The statement's file and line, as in error messages."""
         return f"{self.path}:{self.line}"
 
 

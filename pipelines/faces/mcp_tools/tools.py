@@ -87,7 +87,7 @@ class Tool:
 
 
 def make_tools(served: Served) -> dict[str, Tool]:
-    """Return all tools by name."""
+    """Return all MCP tools of the lake by name."""
     tools = [
         Tool(
             "list_questions",

@@ -163,6 +163,6 @@ def _iterations(frame: Any) -> Any:
 
 
 def _step_number(name: str) -> int:
-    """Return the number in `ProfilerStep#7`, or -1."""
+    """Return the number in a step's name, such as 7 in `ProfilerStep#7`, or -1."""
     digits = re.match(r"ProfilerStep#(\d+)", name)
     return int(digits[1]) if digits else -1

@@ -122,7 +122,7 @@ class Subject:
 
     @property
     def label(self) -> str:
-        """Return `rank 3` of the shown trace, or the name of its file."""
+        """Return the name of the shown trace on the page: `rank 3`, or the name of its file."""
         return label(self.shown)
 
 

@@ -94,7 +94,7 @@ class Reports:
         return path if is_made and (path := self._path(name)).is_file() else None
 
     def close(self) -> None:
-        """Remove all reports."""
+        """Remove the files of all reports."""
         with suppress(OSError):  # another user may have created a folder of this name
             self._folder.cleanup()
 

@@ -40,7 +40,7 @@ class ExecutionSummary:
         return self.n_joined / self.n_operators if self.n_operators else 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields and the share."""
+        """Return the fields and the share, for JSON."""
         return {**asdict(self), "share": self.share}
 
 

@@ -51,7 +51,7 @@ class Reading:
         con.execute("CREATE SCHEMA one")
 
     def begin(self) -> None:
-        """Start the next set, with nothing staged."""
+        """Start the next set, with no table filled and no file rejected."""
         self.rejected, self.filled = {}, set()
 
     def add_rows(self, table: str, rows: Sequence[dict[str, Any]]) -> None:
@@ -112,7 +112,7 @@ class Reading:
         }
 
     def count(self, *tables: str) -> int:
-        """Return the number of rows of the set in these tables."""
+        """Return the number of rows that the current set has in these tables."""
         return sum(
             self.con.execute(f"SELECT count(*) FROM one.{table}").fetchall()[0][0]
             for table in tables

@@ -141,7 +141,7 @@ class TraceReader:
 
     @property
     def status(self) -> str:
-        """The status: ok, repaired or partial."""
+        """The status of the trace: ok, repaired or partial."""
         return self._counter.status()
 
     def _note_damage(self, source: Source | Kept) -> None:

@@ -133,12 +133,12 @@ class _Content:
 
     @property
     def key(self) -> str:
-        """The first 16 hex digits of the SHA-256."""
+        """The first 16 hex digits of the content's SHA-256, the key of the set."""
         return self._digest.hexdigest()[:16]
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of the decompressed content."""
+        """Number of bytes of the decompressed content."""
         return self._source.unpacked_bytes
 
 

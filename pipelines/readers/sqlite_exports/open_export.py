@@ -115,7 +115,7 @@ class Exported:
             raise self.rejected(reason) from None
 
     def rejected(self, why: str) -> TraceRejected:
-        """Return a TraceRejected for this file."""
+        """Return a TraceRejected for this file with the reason `why`."""
         return TraceRejected(self.path, None, why)
 
 

@@ -117,7 +117,7 @@ class StepProgram:
         m.advance(self.draw(3000))
 
     def _item(self) -> None:
-        """Read a number back from the GPU."""
+        """Read a number back from the GPU, as `tensor.item()` does."""
         with self.m.enter("aten::item"), self.m.enter("aten::_local_scalar_dense"):
             self._kernel(COPY_OUT, COMPUTE_STREAM, 3000)
             self.m.stream_sync(COMPUTE_STREAM)

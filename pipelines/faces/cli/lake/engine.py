@@ -54,7 +54,10 @@ LOG_EVERY_S = 30.0
 
 @contextmanager
 def engine_at(name: str | None, address: str | None, store: str | None) -> Iterator[Any]:
-    """Yield the engine, or None if none is requested. Ctrl-C in the block cancels the submitted units, and exits with 130."""
+    """Yield the engine, or None if none is requested.
+
+    An interrupt in the block (Ctrl-C or SIGTERM) cancels the submitted units, and exits with status 130 or 143.
+    """
     if name is None:
         if address or store:
             raise typer.BadParameter(f"--address and --store need --engine: {_NAMES}")

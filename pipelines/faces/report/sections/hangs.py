@@ -47,7 +47,7 @@ def _root(rows: list[Row]) -> Row | None:
 
 
 def _stuck_on(root: Row) -> tuple[str, str]:
-    """Return where the job hangs, and why."""
+    """Return the call on which the job hangs, and the reason, from the verdict on the root of the hang."""
     culprits, waiting, dump_missing = (json.loads(root[key]) for key in ("culprits", "waiting", "dump_missing"))
     is_ambiguous = OVERWRITTEN in root["confidence"]
     # The table has no operation by rank.
