@@ -165,7 +165,7 @@ BESIDE = dg.AssetCheckSpec(
 
 
 def _beside_a_profiler_trace(store: Store, rows: CommittedRows) -> dg.AssetCheckResult:
-    """Return whether each execution trace of the lake belongs to a profiler trace.
+    """Return the result of the check that each execution trace of the lake belongs to a profiler trace.
 
     The check covers the whole lake, because either trace of a pair may be ingested first. An execution trace without
     its profiler trace is only a warning, because the profiler trace may still be ingested.

@@ -301,8 +301,8 @@ def daily_schedule(lake_path: str = "", job: Any = ingest_and_analyse) -> dg.Sch
 def _is_all_done(instance: dg.DagsterInstance | None, lake_path: str) -> bool:
     """Return whether the whole job would have nothing to do.
 
-    That is true if the watched folder is available, no file waits, no file was rejected, no day's newest run failed,
-    and all committed batches are published.
+    The job has nothing to do if the watched folder is available, no file waits, no file was rejected, no day's newest
+    run failed, and all committed batches are published.
     """
     try:
         if instance is None or is_inbox_away() or failed_last(instance, ingest_and_analyse.name):

@@ -111,7 +111,7 @@ class Reports:
 
 
 def known_id(asking: LakeQuery) -> bool:
-    """Return whether the query of `existence` returns a row."""
+    """Return whether the id exists that the query `asking` (from `existence`) looks up."""
     with asking.answer() as (answer, _):
         return bool(answer.rows(1))
 

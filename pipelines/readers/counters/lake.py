@@ -170,7 +170,7 @@ def read_counters(reading: Reading, path: Path, _: Collection[Path]) -> Read:
 
 
 def _note_repeated(reading: Reading, paths: Collection[Path], n_rows: int, faults: Faults) -> None:
-    """Count the rows that the table does not contain because an earlier row has the same dispatch and counter."""
+    """Count, as a fault, the rows that the table lacks because an earlier row has the same dispatch and counter."""
     if n := n_rows - reading.count(COUNTERS):
         rows = parquet_rows(paths)
         ((line, dispatch, counter),) = reading.con.execute(

@@ -215,7 +215,10 @@ class _Pieces:
             self._end(bytes(self.tail))
 
     def _end(self, text: bytes) -> None:
-        """Set `after` to the metadata in the text after the array's closing bracket."""
+        """Set `after` to the metadata in the text after the array's closing bracket.
+
+        Raise NotATrace if a second document follows. Count any other text that does not parse as a finding.
+        """
         after = suffix(text, self.cutter.head.is_object, self.cutter.counter)
         if after is None:
             if second_document("]" + text.decode("utf-8", "replace"), 0, self.cutter.head.is_object):
