@@ -115,7 +115,7 @@ def _share() -> dict[str, Any]:
 def _env_int(name: str) -> int | None:
     """Return an environment variable as an integer, or None if it is unset or empty.
 
-    Raise WrongShare for other text.
+    Raise WrongShare for other text, and for a number below the minimum.
     """
     text = os.environ.get(name, "").strip()
     if not text:

@@ -54,7 +54,7 @@ class Capturing:
 class Computed:
     """Cost of a unit of captures on its worker, in seconds.
 
-    `n_captures`: captures computed or removed, without those that another worker finished first.
+    `n_captures`: captures that the unit computed or removed, except captures that another worker finished first.
     """
 
     n_captures: int

@@ -229,7 +229,10 @@ def _rule_tables(models: Mapping[str, Model]) -> dict[str, RuleTable]:
 
 
 def _keys(folder: Path) -> dict[str, str]:
-    """Return scope → key column of its commit marker. Raise CatalogError if a scope has two commit markers."""
+    """Return the key column of each scope's commit marker, by scope.
+
+    Raise CatalogError if a scope has two commit markers.
+    """
     table_and_key_by_scope: dict[str, tuple[str, str]] = {}
     for table, (scope, key) in stored_tables(folder).items():
         if key and scope in table_and_key_by_scope:

@@ -42,7 +42,7 @@ def missing(names: Sequence[str]) -> list[str]:
 
 
 class Ncu:
-    """Converter of the lines of a file with these column names to rows."""
+    """Converter of the lines of an ncu file to rows. `names`: the file's column names."""
 
     def __init__(self, names: Sequence[str], faults: Faults) -> None:
         self._faults = faults

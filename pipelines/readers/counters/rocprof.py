@@ -23,7 +23,10 @@ _NUMBER_AT_END = re.compile(r"(\d+)$")
 
 
 class Rocprof:
-    """Converter of the lines of a file with these column names to rows. Names are in lower case and include NEEDED."""
+    """Converter of the lines of a rocprofv3 file to rows.
+
+    `names`: the file's column names, in lower case, including NEEDED.
+    """
 
     def __init__(self, names: Sequence[str], faults: Faults) -> None:
         self._faults = faults

@@ -335,7 +335,7 @@ def _dtypes(key: str, raw: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _n_sizes(raw: Mapping[str, Any]) -> int:
-    """Return the number of values and names in the lists of a call, and of its frames."""
+    """Return the total number of a call's frames, data types and sizes, to check it against the limit."""
     n = len(several("frames", raw.get("frames")))
     for key in ("input_sizes", "output_sizes", "input_dtypes", "output_dtypes"):
         lists = several(key, raw.get(key))
