@@ -133,7 +133,7 @@ def _no_findings(query: str, table: str, severity: str, shown_as: dg.AssetCheckS
 
 
 def _hidden(store: Store, trace_ids: set[str]) -> set[str]:
-    """Return the traces that no table shows, for example because a better trace superseded them."""
+    """Return which of these traces no table shows, for example because a better trace superseded them."""
     with store.look([MARK]) as con:
         shown = con.execute(f"SELECT trace_id FROM {MARK} WHERE trace_id IN {row(sorted(trace_ids))}").fetchall()
     return trace_ids - {trace for (trace,) in shown}

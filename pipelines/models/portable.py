@@ -77,7 +77,10 @@ def _reason(node: Any) -> str | None:
 
 
 def _replaces_alike(node: Any) -> bool:
-    """Return whether a regexp_replace() replaces all matches, or can match only once."""
+    """Return whether a regexp_replace() replaces all matches, or can match only once.
+
+    For any other call, DuckDB would replace only the first match, but Spark would replace all.
+    """
     if node.args.get("modifiers") is not None:
         return "g" in node.args["modifiers"].name
     pattern = node.expression.name if node.expression.is_string else ""

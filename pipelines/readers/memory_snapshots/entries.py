@@ -182,7 +182,10 @@ class Entries:
         return self._frames.setdefault(frame, frame)
 
     def _stack_of(self, item: Item) -> int | None:
-        """Return the stack's number, or None if no stack was recorded."""
+        """Return the number of an item's stack, or None if no stack was recorded.
+
+        Raise BrokenPickle if the item's frames are not a list of frames.
+        """
         frames = item.get("frames")
         if isinstance(frames, Listing):
             stack = self._stack(frames) if frames else None

@@ -104,7 +104,7 @@ class StepProgram:
         self._ops += 1
 
     def _side_op(self, stream: int) -> None:
-        """Run an operator on another compute stream, between waits for the main stream and of the main stream."""
+        """Run an operator on another compute stream. It waits for the main stream, which later waits for it."""
         m = self.m
         with m.enter("aten::_fused_side_branch"):
             m.wait(stream, m.record(COMPUTE_STREAM))
