@@ -126,7 +126,10 @@ class Entries:
     # Check after the whole pickle is read.
 
     def devices(self, top: Any) -> list[int]:
-        """Return the device of each history in the order of the file. A device is an index in `device_traces`."""
+        """Return the device of each history in the order of the file. A device is an index in `device_traces`.
+
+        Raise BrokenPickle if the pickle's top object `top` is not that of a snapshot.
+        """
         if type(top) is not Item or type(top.get("segments")) is not Listing:
             raise BrokenPickle("it has no list `segments`: it is no snapshot of torch.cuda.memory")
         if any(part is not _WRITTEN for part in top["segments"]):
