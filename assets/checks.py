@@ -1,7 +1,7 @@
 """Asset checks declared in the models' headers (`-- check: unique(…)`), and checks of the findings in table `quality`.
 
-The declared checks are joined into one check per group of tables. It reads only the rows committed since it last passed,
-because a check of every table and row would cost more than most runs.
+The declared checks are joined into one check per group of tables. Each of these reads only the rows committed since it
+last passed, because a check of every table and row would cost more than most runs.
 """
 
 import re
@@ -133,7 +133,7 @@ def _no_findings(query: str, table: str, severity: str, shown_as: dg.AssetCheckS
 
 
 def _hidden(store: Store, trace_ids: set[str]) -> set[str]:
-    """Return the traces that no table shows, for example because a better trace superseded them."""
+    """Return which of these traces no table shows, for example because a better trace superseded them."""
     with store.look([MARK]) as con:
         shown = con.execute(f"SELECT trace_id FROM {MARK} WHERE trace_id IN {row(sorted(trace_ids))}").fetchall()
     return trace_ids - {trace for (trace,) in shown}
@@ -165,9 +165,10 @@ BESIDE = dg.AssetCheckSpec(
 
 
 def _beside_a_profiler_trace(store: Store, rows: CommittedRows) -> dg.AssetCheckResult:
-    """Check the whole lake, because either trace of a pair may be ingested first.
+    """Return the result of the check that each execution trace of the lake belongs to a profiler trace.
 
-    An execution trace without its profiler trace is only a warning, because the profiler trace may still be ingested.
+    The check covers the whole lake, because either trace of a pair may be ingested first. An execution trace without
+    its profiler trace is only a warning, because the profiler trace may still be ingested.
     """
     lone = []
     if rows.of("execution_traces", Span(frozenset(), "")):

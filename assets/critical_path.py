@@ -139,7 +139,7 @@ def _remove_others(lake: Lake, chosen: frozenset[str]) -> int:
 
 
 def _folder(lake: Lake, batch: Batch, trace_id: str) -> Path:
-    """Return the folder of a trace's overlay."""
+    """Return the folder that contains a trace's overlay."""
     return lake.root / OVERLAYS / f"day={batch.day}" / trace_id
 
 

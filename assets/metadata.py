@@ -55,7 +55,7 @@ _LOGS = 5000  # files; if there are more, count their rows in Parquet instead of
 
 
 def today() -> str:
-    """Return today's partition."""
+    """Return the partition of today, its date in UTC."""
     return f"{datetime.now(UTC):%Y-%m-%d}"
 
 

@@ -96,7 +96,7 @@ def models(context: dg.AssetExecutionContext, store: dg.ResourceParam[Store]) ->
 
 
 def _captures_follow(context: dg.AssetExecutionContext, tables: list[str]) -> bool:
-    """Return whether the run also computes tables of captures that read some of these tables, and therefore follow them."""
+    """Return whether the same run later computes tables of captures that read some of these tables."""
     catalog = load_catalog()
     in_run = context.job_def.asset_layer.executable_asset_keys
     capture_tables = [name for name in catalog.of_captures if dg.AssetKey(name) in in_run]

@@ -120,7 +120,7 @@ def run_tables(address: str = "") -> frozenset[str] | None:
 
 
 def note(asset: str, how: str) -> dict[str, str]:
-    """Return metadata that states `how` to compute an asset, or none if the sensor and `daily` compute it."""
+    """Return metadata that states `how` to compute an asset, or {} if the sensor and `daily` compute it."""
     tables = run_tables()
     if tables is None or asset in tables:
         return {}

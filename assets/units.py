@@ -54,7 +54,7 @@ def materialize_units(address: str, tables: Sequence[str]) -> Iterator[dg.Materi
 
 
 def fail_units(run: Followed, allow_retries: bool) -> None:
-    """Fail the step if a unit failed."""
+    """Fail the Dagster step if a unit of the run failed."""
     if run.failed:
         message = f"{len(run.failed)} units failed, the first: {visible(run.failed[0].error)}"
         raise dg.Failure(message, allow_retries=allow_retries)

@@ -100,7 +100,10 @@ def alert_sensors(lake_path: str = "") -> list[dg.SensorDefinition]:
 
 
 def _tell_again(url: str, finding: Finding, form: str) -> None:
-    """Post a finding, up to _TRIES times, because Dagster does not evaluate a failed run again. Raise NotificationFailed."""
+    """Post a finding, up to _TRIES times, because Dagster does not evaluate a failed run again.
+
+    Raise NotificationFailed if the last try fails.
+    """
     for left in reversed(range(_TRIES)):
         try:
             return post(url, finding, form)

@@ -53,7 +53,10 @@ def delete_old_runs(
 
 
 def _delete(instance: dg.DagsterInstance, run_id: str) -> None:
-    """Delete the run, its events and its output. SQLite stores each run's events in a file, which must be deleted to free space."""
+    """Delete the run, its events and its output.
+
+    SQLite stores each run's events in a file, which must be deleted to free space.
+    """
     instance.compute_log_manager.delete_logs(prefix=[run_id])
     instance.delete_run(run_id)
     path_of = getattr(instance.event_log_storage, "path_for_shard", None)

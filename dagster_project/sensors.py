@@ -232,7 +232,7 @@ def _run_config(ingest: dict[str, Any]) -> dict[str, Any]:
 
 
 def _instance(context: dg.SensorEvaluationContext | dg.ScheduleEvaluationContext) -> dg.DagsterInstance | None:
-    """Return the Dagster instance, or None if there is none, as in a test or a notebook."""
+    """Return the Dagster instance, or None in a context without an instance, such as a test or a notebook."""
     try:
         return context.instance
     except dg.DagsterInvariantViolationError:
@@ -283,7 +283,7 @@ def daily_schedule(lake_path: str = "", job: Any = ingest_and_analyse) -> dg.Sch
     def daily(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | list[dg.RunRequest]:
         """Request the daily run, which ingests rejected files and files that the sensor did not request.
 
-        The sensor may be on or off. An earlier day whose newest run failed is rerun, too. If there is nothing to do,
+        The sensor may be on or off. An earlier day whose newest run failed is also rerun. If there is nothing to do,
         the run only proves that the schedule is alive: it writes `traces`, `rejects` and `fleet_today`.
         """
         day, instance = f"{context.scheduled_execution_time:%Y-%m-%d}", _instance(context)
@@ -301,8 +301,8 @@ def daily_schedule(lake_path: str = "", job: Any = ingest_and_analyse) -> dg.Sch
 def _is_all_done(instance: dg.DagsterInstance | None, lake_path: str) -> bool:
     """Return whether the whole job would have nothing to do.
 
-    That is true if the watched folder is available, no file waits, no file was rejected, no day's newest run failed,
-    and all committed batches are published.
+    The job has nothing to do if the watched folder is available, no file waits, no file was rejected, no day's newest
+    run failed, and all committed batches are published.
     """
     try:
         if instance is None or is_inbox_away() or failed_last(instance, ingest_and_analyse.name):

@@ -59,7 +59,7 @@ def connect(
 ) -> duckdb.DuckDBPyConnection:
     """Return a DuckDB connection without a progress bar, limited to this process's share of the machine.
 
-    Raise WrongShare, or any error of `duckdb.connect`.
+    Raise WrongShare if TRACELAKE_THREADS or TRACELAKE_MEMORY is unusable, or any error of `duckdb.connect`.
     """
     settings = {**({} if read_only else _WRITING), **_share(), **(config or {})}
     return _quiet(duckdb.connect(str(path), read_only=read_only, config=settings))
@@ -115,7 +115,7 @@ def _share() -> dict[str, Any]:
 def _env_int(name: str) -> int | None:
     """Return an environment variable as an integer, or None if it is unset or empty.
 
-    Raise WrongShare for other text.
+    Raise WrongShare for other text, and for a number below the minimum.
     """
     text = os.environ.get(name, "").strip()
     if not text:

@@ -10,7 +10,7 @@ from typing import Any
 
 def _sql_folder() -> Path:
     package = Path(__file__).resolve().parents[1]
-    installed = package / "_sql"  # setup.py puts it there, because other packages may install a top-level `sql`, too
+    installed = package / "_sql"  # setup.py puts it there, because other packages may also install a top-level `sql`
     return installed if installed.is_dir() else package.parent / "sql"
 
 

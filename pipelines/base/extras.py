@@ -1,4 +1,4 @@
-"""Check for packages of optional extras, and name the extra that provides a missing one."""
+"""Check for the packages of optional extras. The error names the extra that provides a missing package."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def path_text(path: str | Path) -> str:
 
 
 def text_path(text: str) -> Path:
-    """Return the path from its `path_text`."""
+    """Return the path whose `path_text` is this text."""
     if "\\x" not in text:
         return Path(text)
     raw = bytearray()
@@ -90,7 +90,10 @@ def utf8_path(path: Path) -> Path:
 
 
 def is_file(path: Path) -> bool:
-    """Return whether the path is a regular file, or inaccessible, so that reading it raises the error."""
+    """Return whether the path is a regular file.
+
+    Return True for an inaccessible path, because reading it then raises the error.
+    """
     try:
         return path.is_file()
     except OSError:
@@ -108,7 +111,7 @@ def is_folder(path: Path) -> bool:
 def files_under(folder: Path) -> list[Path]:
     """Return all files in a folder except hidden files, recursively and sorted, without following links to folders.
 
-    A folder that cannot be listed is itself in the list, so that reading it raises the error.
+    The list includes each folder that cannot be listed, because reading its path then raises the error.
     """
     files: list[Path] = []
     folders = [folder]

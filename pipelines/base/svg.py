@@ -40,7 +40,7 @@ def _short(pixels: float) -> str:
 
 
 def text(x: float, y: float, label: object, kind: str = "", at: str = "start") -> str:
-    """Return a text element of the class `kind`, with its start, middle or end (`at`) at x."""
+    """Return an SVG text element of the CSS class `kind`, with its start, middle or end (`at`) at x."""
     style = f' class="{kind}"' if kind else ""
     return f'<text x="{_short(x)}" y="{_short(y)}" text-anchor="{at}"{style}>{in_xml(label)}</text>'
 
@@ -48,14 +48,14 @@ def text(x: float, y: float, label: object, kind: str = "", at: str = "start") -
 def rect(
     x: float, y: float, width: float, height: float, kind: str = "", fill: str = "", says: object | None = None
 ) -> str:
-    """Return a box of the class `kind`. `says`: text of its tooltip."""
+    """Return an SVG box of the CSS class `kind`. `says`: text of its tooltip."""
     style = (f' class="{kind}"' if kind else "") + (f' fill="{fill}"' if fill else "")
     box = f'<rect x="{_short(x)}" y="{_short(y)}" width="{_short(width)}" height="{_short(height)}"{style}'
     return f"{box}/>" if says is None else f"{box}><title>{in_xml(says)}</title></rect>"
 
 
 def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
-    """Return a line of the class `kind`."""
+    """Return an SVG line of the CSS class `kind`."""
     return f'<line class="{kind}" x1="{_short(x1)}" y1="{_short(y1)}" x2="{_short(x2)}" y2="{_short(y2)}"/>'
 
 

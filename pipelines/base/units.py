@@ -35,7 +35,7 @@ def rounded_time(ns: float) -> str:
 
 
 def time_us(us: float) -> str:
-    """Return the same as `time`, for a time in us."""
+    """Return a time in us as text, in the form of `time`."""
     return time(1000 * us)
 
 
@@ -71,7 +71,7 @@ def counted(n: int, noun: str) -> str:
 
 
 def percent(value: float) -> str:
-    """Return a percentage with one decimal."""
+    """Return a percentage as text with one decimal."""
     return f"{value:.1f} %"
 
 
@@ -81,7 +81,7 @@ def share(value: float) -> str:
 
 
 def ratio(value: float) -> str:
-    """Return a plain number with two decimals."""
+    """Return a plain number as text with two decimals."""
     return f"{value:.2f}"
 
 

@@ -11,7 +11,7 @@ PART = ".part"
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Replace a file atomically and flush it, so that it survives a power loss. Raise OSError.
+    """Replace a file atomically and flush it, so that it survives a power loss. Raise OSError if it cannot be written.
 
     The umask determines its permissions. (`tempfile` would make it readable by its owner only.)
     """

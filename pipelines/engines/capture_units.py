@@ -54,7 +54,7 @@ class Capturing:
 class Computed:
     """Cost of a unit of captures on its worker, in seconds.
 
-    `n_captures`: captures computed or removed, without those that another worker finished first.
+    `n_captures`: captures that the unit computed or removed, except captures that another worker finished first.
     """
 
     n_captures: int
@@ -63,9 +63,10 @@ class Computed:
 
 
 def changed_captures(store: Store, force: bool = False) -> list[Group]:
-    """Return the captures that are new or changed, and the ids of deleted ones. `force`: see Store.capture_contents.
+    """Return a group for each capture that is new or changed, and for the id of each deleted capture.
 
-    A capture changes with its traces or roles, and in a DuckLake with the versions of the models. Raise StoreError,
+    `force`: see Store.capture_contents. A capture changes with its traces or roles, and in a DuckLake with the versions
+    of the models. Captures of which only a digest is kept are omitted. Raise StoreError if the store cannot be read,
     and RolesError for a roles.csv that cannot be read.
     """
     captures = lake_captures(store.lake) if store.lake else _captures(store)

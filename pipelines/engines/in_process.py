@@ -22,7 +22,7 @@ class InProcess:
         """Do nothing, because nothing was started."""
 
     def submit(self, units: Sequence[UnitT], work: Callable[[UnitT], Any]) -> Iterator[Done]:
-        """Yield each unit's outcome when it is done."""
+        """Run the units one after another, and yield each unit's outcome when it is done."""
         for unit in units:
             yield _done(unit, work)
 

@@ -41,8 +41,8 @@ class Setting:
     def here(cls, store: str, cpus: int | None) -> Setting:
         """Return a setting with this process's environment variables of tracelake.
 
-        Patterns and limits thus apply to workers, too. Create the folder of a folder lake. Raise OSError, and
-        UnusablePath for a folder that cannot be a lake.
+        Patterns and limits thus also apply to workers. Create the folder of a folder lake. Raise OSError if it cannot
+        be created, and UnusablePath for a folder that cannot be a lake.
         """
         environment = {name: value for name, value in os.environ.items() if name.startswith(_OURS) and name not in _OWN}
         lake = open_store(store).lake

@@ -36,7 +36,7 @@ class Unit:
 
     @property
     def items(self) -> tuple[Any, ...]:
-        """Return the files or captures."""
+        """Return the unit's files or captures."""
         return tuple(item for group in self.groups for item in group.items)
 
     @property

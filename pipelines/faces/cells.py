@@ -41,7 +41,7 @@ def rows_as_json(result: Rows) -> dict[str, Any]:
 
 
 def is_number(kind: str) -> bool:
-    """Return whether a DuckDB type is numeric, so that a column is sorted by number and right-aligned."""
+    """Return whether a DuckDB type is numeric. A numeric column is sorted by number and right-aligned."""
     plain = kind.partition("(")[0]
     return plain in ("DOUBLE", "FLOAT", "DECIMAL") or plain.endswith("INT") or plain.endswith("INTEGER")
 

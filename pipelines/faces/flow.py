@@ -19,7 +19,7 @@ Place = tuple[str, str]
 def flow(catalog: Catalog, table: str) -> str:
     """Return the flowchart of all sources of a table, except rules.
 
-    Arrows that other arrows imply are omitted. A table that only contains the rows of its parts is omitted, too.
+    The flowchart omits arrows that other arrows imply, and tables that only contain the rows of their parts.
     """
     parts: dict[str, list[str]] = {}
     for model in catalog.models.values():

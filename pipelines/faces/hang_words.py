@@ -55,7 +55,7 @@ def lacks_dumps(kind: str, dump_missing: Sequence[int]) -> bool:
 
 
 def named_ranks(ranks: Sequence[int]) -> str:
-    """Return `rank 3` or `ranks 3, 4`."""
+    """Return ranks as text, such as `rank 3` or `ranks 3, 4`."""
     return f"rank{'s' if len(ranks) > 1 else ''} {short_ranks(ranks)}"
 
 

@@ -193,7 +193,8 @@ def caveats_of_query(locked: LockedLake, query: str) -> list[str]:
 
     If the query selects traces or captures by id, only these count, otherwise all in the lake. A query of the findings
     themselves has no caveats. No table is computed, so captures that are not in `capture_quality` yet have no findings.
-    Raise LimitReached and QueryStopped as the query itself does, because the counts read tables of the lake, too.
+    Raise LimitReached and QueryStopped as the query itself does, because counting the findings also reads the lake's
+    tables.
     """
     # Imported here, because every command imports this module, and most commands need not import DuckDB.
     import duckdb

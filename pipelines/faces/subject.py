@@ -124,7 +124,7 @@ def catalog_of(trace: str | Path, lake: Path | str) -> Catalog:
 def process_of(con: duckdb.DuckDBPyConnection, trace_id: str, processes: Sequence[str]) -> str | None:
     """Return the process of a file that a trace belongs to, or None for a file with one process.
 
-    Only host events name it, because the process of GPU work is its device (table `events`).
+    Only host events have the name of the process. In GPU work, the process is the device (table `events`).
     """
     from pipelines.base.datafiles import rule_rows
     from pipelines.models.sqltext import quoted, row
@@ -133,7 +133,7 @@ def process_of(con: duckdb.DuckDBPyConnection, trace_id: str, processes: Sequenc
         return None
     trace_clause = f"WHERE trace_id = {quoted(trace_id)}"
     elsewhere = row(side["cat"] for side in rule_rows("category_sides") if side["side"] != "cpu")
-    on_host = f"duration_ns IS NOT NULL AND coalesce(cat, '') NOT IN {elsewhere}"  # metadata names devices, too
+    on_host = f"duration_ns IS NOT NULL AND coalesce(cat, '') NOT IN {elsewhere}"  # metadata events also name devices
     label = f"SELECT metadata ->> '$.distributedInfo.label' FROM traces {trace_clause}"  # of a rank of a merged file
     rows = con.execute(f"SELECT DISTINCT pid FROM events {trace_clause} AND {on_host} UNION {label}").fetchall()
     return next((process for process in processes if (process,) in rows), None)

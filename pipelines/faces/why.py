@@ -84,7 +84,8 @@ class Cause:
     def felt(self) -> int:
         """Return the GPU time lost to the cause, in ns.
 
-        GPU work loses its exposed time, in which no kernel computes. Any other cause loses the time in which no GPU work runs.
+        GPU work loses its exposed time, in which no kernel computes. Any other cause loses the time in which no GPU
+        work runs.
         """
         return sum(row["exposed_ns" if self.is_gpu_work else "gpu_idle_ns"] for row in self.rows)
 
@@ -194,7 +195,7 @@ class Why:
 
     @property
     def heading(self) -> str:
-        """Return the trace's title, followed by the window unless it is the whole trace."""
+        """Return the trace's title, followed by the window unless the window is the whole trace."""
         window = self.window["window_id"]
         return self.title if window == "full" else f"{self.title}, {window}"
 

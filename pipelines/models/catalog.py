@@ -76,12 +76,12 @@ class Model:
 
     @property
     def place(self) -> str:
-        """File and line, as in error messages."""
+        """The model's file and line, as in error messages."""
         return f"{self.path}:{self.line}"
 
     @property
     def private(self) -> bool:
-        """Whether it is an intermediate table (leading underscore) that is not written to the lake."""
+        """Whether the model is an intermediate table (leading underscore) that is not written to the lake."""
         return self.name.startswith("_")
 
 
@@ -229,7 +229,10 @@ def _rule_tables(models: Mapping[str, Model]) -> dict[str, RuleTable]:
 
 
 def _keys(folder: Path) -> dict[str, str]:
-    """Return scope → key column of its commit marker. Raise CatalogError if a scope has two commit markers."""
+    """Return the key column of each scope's commit marker, by scope.
+
+    Raise CatalogError if a scope has two commit markers.
+    """
     table_and_key_by_scope: dict[str, tuple[str, str]] = {}
     for table, (scope, key) in stored_tables(folder).items():
         if key and scope in table_and_key_by_scope:

@@ -49,7 +49,7 @@ def _types_of_scope(catalog: Catalog, scope: str) -> dict[str, dict[str, str]]:
 def _digest(catalog: Catalog, tables: Iterable[str]) -> str:
     """Return a hash over everything that determines these tables' column types.
 
-    Model versions do not cover the staged and input tables, so their columns are hashed too.
+    Model versions do not cover the staged and input tables, so the hash covers their columns as well.
     """
     input_columns = [repr((name, table.columns)) for name, table in sorted(catalog.inputs.items())]
     versions = [repr((catalog.version(name), sorted(catalog.models[name].staged.items()))) for name in tables]

@@ -51,7 +51,7 @@ class Header:
 
 
 def read_header(statement: Statement) -> Header:
-    """Return the header of a statement. Raise CatalogError with file, line and remedy."""
+    """Return the header of a statement. Raise CatalogError with file, line and remedy if it breaks the rules."""
     lines = _lines(statement.text)
     if not lines or not lines[0].startswith(_ONE_ROW):
         raise CatalogError(f"{statement.place}: start {statement.name} with `-- {_ONE_ROW}…`, which says what a row is")

@@ -1,4 +1,4 @@
-"""SQL constructs that tables of captures, views and saved questions may not contain, so that they run on Spark, too.
+"""SQL constructs that are forbidden in tables of captures, views and saved questions, which must also run on Spark.
 
 Neither sqlglot nor pipelines/engines/spark/rules.py translates these constructs; see docs/other-engines.md.
 """
@@ -12,7 +12,10 @@ from pipelines.models.errors import CatalogError
 
 
 def refuse_unportable(path: Path, query: Any) -> None:
-    """Check a parsed model against the portable subset. Raise CatalogError with file, line and an alternative."""
+    """Raise CatalogError if a parsed model uses a construct that is not portable.
+
+    The message gives file, line and an alternative.
+    """
     for node in query.walk():
         reason = _reason(node)
         if reason:
@@ -20,7 +23,10 @@ def refuse_unportable(path: Path, query: Any) -> None:
 
 
 def line_of(node: Any) -> int:
-    """Return the line of the first name in a node, or in its nearest enclosing node with one. Return 1 without any."""
+    """Return the line of the first name in a node.
+
+    If the node contains no name, use the nearest enclosing node with a name. Return 1 if no enclosing node has a name.
+    """
     from sqlglot import exp
 
     while node is not None:
@@ -71,7 +77,10 @@ def _reason(node: Any) -> str | None:
 
 
 def _replaces_alike(node: Any) -> bool:
-    """Return whether a regexp_replace() replaces all matches, or can match only once."""
+    """Return whether a regexp_replace() replaces all matches, or can match only once.
+
+    For any other call, DuckDB would replace only the first match, but Spark would replace all.
+    """
     if node.args.get("modifiers") is not None:
         return "g" in node.args["modifiers"].name
     pattern = node.expression.name if node.expression.is_string else ""
@@ -79,7 +88,10 @@ def _replaces_alike(node: Any) -> bool:
 
 
 def _shadowed(select: Any) -> str | None:
-    """Return an alias of an aggregate that is also a column in a window, where Spark would read the alias, or None."""
+    """Return the alias of an aggregate that is also an unqualified column in a window function, or None.
+
+    Both are in the same SELECT. Spark would take the column for the alias.
+    """
     from sqlglot import exp
 
     windows = [w for w in select.find_all(exp.Window) if w.find_ancestor(exp.Select) is select]

@@ -200,5 +200,5 @@ def _condition(name: str, text: str, value: str | int | Sequence[str]) -> str:
         return text.format(value)
     if isinstance(value, str):
         return text.format(quoted(value))
-    # DuckDB applies equality with a constant to the joined tables, too, so it opens only the files of one trace.
+    # DuckDB also applies equality with a constant to the joined tables, so it opens only the files of one trace.
     return f"{name}_id = {quoted(value[0])}" if len(value) == 1 else f"{name}_id IN {row(value)}"

@@ -274,7 +274,10 @@ def only_selects(model: Model) -> bool:
 
 
 def _only_for(catalog: Catalog, name: str, order: list[str], views: set[str], without_rows: frozenset[str]) -> bool:
-    """Return whether a model only selects, and its only reader is in `views`, apart from models without rows."""
+    """Return whether a model only selects and has a single reader, which is in `views`.
+
+    Readers in `without_rows` do not count.
+    """
     model = catalog.models[name]
     readers = {r for r in order if name in catalog.models[r].dependencies} - without_rows
     return model.kind == "sql" and len(readers) == 1 and readers <= views and only_selects(model)

@@ -41,7 +41,7 @@ class DeclaredTable:
 
     @property
     def module(self) -> str:
-        """The module of the function."""
+        """The module of the decorated function."""
         return self.function.partition(":")[0]
 
 

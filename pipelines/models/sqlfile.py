@@ -43,7 +43,10 @@ class ParsedStatement:
 
 
 def parse_statements(folder: Path, statements: Sequence[Statement]) -> dict[str, ParsedStatement]:
-    """Return the parsed statements of a folder, by name, from the cache if the texts are equal. Raise CatalogError."""
+    """Return the parsed statements of a folder, by name, from the cache if the texts are equal.
+
+    Raise CatalogError with file, line and remedy if a statement breaks the rules.
+    """
     names = ("sqlfile.py", "portable.py", "header.py", "statements.py")
     rules = [(Path(__file__).with_name(name)).read_bytes() for name in names]
     texts = (part for s in statements for part in (s.name, s.place.removeprefix(str(folder)), s.text))
@@ -57,12 +60,12 @@ def parse_statements(folder: Path, statements: Sequence[Statement]) -> dict[str,
 
 
 def parse_statement(statement: Statement) -> ParsedStatement:
-    """Parse a statement and check it against the rules. Raise CatalogError with file, line and remedy."""
+    """Parse a statement. Raise CatalogError with file, line and remedy if it breaks the rules."""
     from pipelines.models.portable import refuse_unportable
 
     header = read_header(statement)
     query = _query(statement)
-    if header.scope in (CAPTURE, LAKE):  # these scopes run on Spark, too
+    if header.scope in (CAPTURE, LAKE):  # these scopes also run on Spark
         refuse_unportable(statement.path, query)
     tables = _tables(query)
     staged = _staged(statement, query) if STAGED + statement.name in tables else {}
@@ -136,7 +139,10 @@ def _tables(query: Any) -> tuple[str, ...]:
 
 
 def _staged(statement: Statement, query: Any) -> dict[str, str]:
-    """Return the columns that a query reads from the staged table, and their types. Raise CatalogError."""
+    """Return the columns that a query reads from the staged table, and their types.
+
+    Raise CatalogError if the query casts a column nowhere, because its type is then unknown.
+    """
     from sqlglot import exp
     from sqlglot.optimizer.scope import traverse_scope
 

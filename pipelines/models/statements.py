@@ -42,12 +42,15 @@ class Statement:
 
     @property
     def place(self) -> str:
-        """File and line, as in error messages."""
+        """The statement's file and line, as in error messages."""
         return f"{self.path}:{self.line}"
 
 
 def read_statements(folder: Path) -> tuple[Statement, ...]:
-    """Return the statements of all files of a folder like sql/, by layer and name. Raise CatalogError."""
+    """Return the statements of all files of a folder like sql/, by layer and name.
+
+    Raise CatalogError if a file breaks the rules for statements.
+    """
     layers = [path for path in folder.iterdir() if path.is_dir() and path.name not in (QUESTIONS, PAGE_QUESTIONS)]
     statements = (s for layer in layers for path in sorted(layer.rglob("*.sql")) for s in _split(path, layer.name))
     return tuple(sorted(statements, key=lambda statement: (statement.layer, statement.name)))

@@ -74,7 +74,8 @@ def _run(files: list[Path], lake: Lake, job: str | None) -> list[TraceRow] | str
 def run_child(module: Sequence[str], address: str, files: Sequence[Path], job: str | None) -> Any:
     """Run `module` in a child process that ingests files. Return the JSON value that it printed, or how it died.
 
-    Raise OSError, TracelakeError or Stopped.
+    Raise OSError if the lake cannot be written, TracelakeError for a wrong setting or a damaged lake, and Stopped if a
+    signal such as Ctrl-C stopped the child.
     """
     command = [sys.executable, "-P", *module, address, *([job] if job else [])]
     names = b"\0".join(os.fsencode(path) for path in files)

@@ -32,9 +32,9 @@ def _mark(metadata: dict[str, Any]) -> tuple[str, list[str]]:
 
 
 def refused(metadata: dict[str, Any]) -> str | None:
-    """Return why a file with this metadata cannot be ingested, or None unless it is a drawing.
+    """Return why a file with this metadata cannot be ingested, or None if it can.
 
-    A drawing is a timeline, an overlay or a redrawn path.
+    Timelines, overlays and redrawn paths cannot be ingested.
     """
     drawing, trace_ids = _mark(metadata)
     if drawing not in _DESCRIPTIONS:

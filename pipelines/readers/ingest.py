@@ -57,14 +57,17 @@ def expand(paths: Iterable[str | Path]) -> list[Path]:
 
 
 def listed(file: Path) -> list[Path]:
-    """Return the paths in a file, one per line or NUL-terminated as `find -print0` writes them. Raise OSError."""
+    """Return the paths in a file, one per line or NUL-terminated as `find -print0` writes them.
+
+    Raise OSError if the file cannot be read.
+    """
     content = file.read_bytes()
     names = content.split(b"\0") if b"\0" in content else content.splitlines()
     return [Path(os.fsdecode(name)) for name in names if name]
 
 
 def _exists(path: Path) -> bool:
-    """Return whether a path exists, or is inaccessible, so that reading it raises the error."""
+    """Return whether a path exists. Return True for an inaccessible path, because reading it then raises the error."""
     try:
         return path.exists()
     except OSError:

@@ -86,7 +86,10 @@ def describe_origin(path: Path, metadata: dict[str, Any], job: str | None, part:
 
 
 def job_from_pattern(path: Path) -> str | None:
-    """Return the first group that TRACELAKE_JOB_PATTERN matches in the absolute path, else None. Raise WrongPattern."""
+    """Return the first group that TRACELAKE_JOB_PATTERN matches in the absolute path, else None.
+
+    Raise WrongPattern if the pattern cannot be used.
+    """
     pattern = os.environ.get(JOB_PATTERN)
     return (
         _first_group(_pattern(JOB_PATTERN, pattern, "runs/([^/]+)/"), path_text(path.absolute())) if pattern else None
@@ -141,7 +144,7 @@ def unusable_numbers(path: Path, metadata: dict[str, Any]) -> list[str]:
 def rank_from_name(name: str) -> int | None:
     """Return the rank in a file's name, by RANK_PATTERN or TRACELAKE_RANK_PATTERN, or None if the name has no rank.
 
-    Raise WrongPattern.
+    Raise WrongPattern if TRACELAKE_RANK_PATTERN cannot be used.
     """
     return whole(_rank_text(name))
 

@@ -56,7 +56,7 @@ def of_communicators(pairs_by_process: Mapping[Key, set[tuple[int, int]]]) -> di
     """Return the rank of each process in its largest communicator, from all its (size, rank) pairs.
 
     Return {} if the pairs do not describe one communicator (different sizes, a duplicate rank, or a process without a
-    communicator).
+    communicator). Omit a process whose rank is not below the size.
     """
     largest = {
         key: {pair for pair in pairs if pair[0] == max(pairs)[0]} for key, pairs in pairs_by_process.items() if pairs

@@ -30,7 +30,7 @@ class ReadRequest:
 
     @property
     def compression(self) -> str:
-        """The compression of the file of events."""
+        """The compression of the Parquet file of events."""
         return "none" if self.lean else "zstd"
 
     def events_path(self, trace_id: str) -> Path:

@@ -48,7 +48,10 @@ def _state_and_rows(row: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def _is_news(stored: tuple[str, int] | None, state: str, n_rows: int) -> bool:
-    """Return whether a recording has more data than the lake. A complete recording never changes."""
+    """Return whether a recording has more rows than the lake's version of it, or another state.
+
+    A recording that is complete in the lake never changes.
+    """
     if stored is None or stored[0] == COMPLETE:
         return stored is None
     return state == COMPLETE or n_rows > stored[1] or (n_rows == stored[1] and state != stored[0])
@@ -61,7 +64,10 @@ _SAYS = {
 
 
 def _stage(reading: Reading, folder: Path) -> tuple[str, str]:
-    """Create the tables of one recording, and return its id and state. Raise Rejected."""
+    """Create the tables of one recording, and return its id and state.
+
+    Raise Rejected unless the folder has one recording of this version.
+    """
     mark = folder / f"{RECORDING_MARK}.parquet"
     if not mark.exists():
         raise Rejected(f"{mark.name} is missing; copy the whole folder of the recording")
@@ -78,7 +84,7 @@ def _stage(reading: Reading, folder: Path) -> tuple[str, str]:
 
 
 def _state(recording: dict[str, Any]) -> str:
-    """Return complete, running or killed."""
+    """Return a recording's state: complete, running or killed."""
     if recording["state"] == COMPLETE:
         return COMPLETE
     if recording["host"] == socket.gethostname():

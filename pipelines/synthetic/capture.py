@@ -80,7 +80,7 @@ class Truth:
 
 @dataclass(slots=True)
 class RankCapture:
-    """One written trace file."""
+    """One written trace file of a rank, with its known answers."""
 
     path: FilePath
     rank: int
@@ -109,7 +109,7 @@ class Capture:
 
 @dataclass(slots=True)
 class _Rank:
-    """State of a rank during the writing."""
+    """State of a rank while its file is written."""
 
     number: int
     machine: Machine
@@ -123,7 +123,7 @@ class _Rank:
     first_line: bool = True
 
     def flush(self) -> None:
-        """Write the machine's output so far."""
+        """Write the machine's output so far to the rank's file."""
         lines = self.machine.rows.take()
         if lines:
             self.file.write(("" if self.first_line else ",\n").encode() + ",\n".join(lines).encode())

@@ -51,7 +51,7 @@ def world(n_ranks: int) -> Group:
 
 
 def groups_of(spec: CaptureSpec, rank: int) -> RankGroups:
-    """Return the groups of a rank."""
+    """Return the process groups of a rank."""
     stage_size = spec.ranks // spec.pipeline
     stage, index = divmod(rank, stage_size)
     node = rank // spec.tensor * spec.tensor

@@ -96,7 +96,10 @@ class Rows:
         )
 
     def place(self, stream: int) -> tuple[int, int]:
-        """Return (device, number there) of a stream. Numbers from DEVICE_STREAMS on belong to the next devices."""
+        """Return a stream's device, and its number on that device.
+
+        Numbers of streams from DEVICE_STREAMS on belong to the next devices.
+        """
         return self.device + max(stream, 0) // DEVICE_STREAMS, stream % DEVICE_STREAMS if stream >= 0 else stream
 
     def flow_start(self, corr: int, tid: int, ts: int) -> None:

@@ -86,7 +86,10 @@ class Machine:
     # CPU side ---------------------------------------------------------------------------------------------------
 
     def advance(self, ns: int) -> None:
-        """Advance the CPU time by `ns`, which count for the open operator, else for the open annotations and frames."""
+        """Advance the CPU time by `ns`.
+
+        The time counts for the open operator, or without one for the open annotations and frames.
+        """
         names = [opened.name for opened in self._stack]
         self.now += self.changes.of_host(ns, names, self._depth > 0, self.grid)
 
@@ -261,7 +264,7 @@ class Machine:
             self.finish(pending, pending.start_ns + self.changes.of_work(duration_ns, work.name, work.kind, self.grid))
 
     def _queued(self, work: Work, stream: int, call: tuple[int, int, int, Path], latency_ns: int) -> Pending:
-        """Put work on a stream. `call`: the result of `_call`."""
+        """Put work on a stream. `call`: the result of `_call` for the launch."""
         call_start, corr, external, call_path = call
         queue = self.stream(stream)
         start, path = self._start(queue, call_start, call_path, latency_ns)

@@ -84,7 +84,8 @@ def answer_on_spark(tables: Tables, locked: LockedLake, query: str, first: int =
 
     `first`: compute at most this many rows, 0 for all. It is ignored if `locked` limits the rows. All limits of
     `locked` apply, except for disk. Raise QueryRefused and duckdb.Error as DuckDB does, before Spark runs the query.
-    Raise NotOnSpark, LimitReached or BrokenFiles.
+    Raise NotOnSpark if Spark cannot run the query or would compute another answer, LimitReached if the query exceeds a
+    limit, and BrokenFiles if a table has damaged files.
     """
     with locked.asked(query) as planned:  # planned, not run
         if planned is None:
@@ -122,7 +123,7 @@ def _name(column: str) -> str:
 
 @contextmanager
 def _stopped_in_time(backend: Backend, limits: Limits) -> Iterator[None]:
-    """Cancel Spark's jobs when the time limit is reached. Raise LimitReached."""
+    """Cancel Spark's jobs when the time limit is reached, and raise LimitReached in that case."""
     late = threading.Event()
     session: Any = backend._session
 

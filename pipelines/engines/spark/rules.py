@@ -44,7 +44,7 @@ def write_out_windows(tree: Tree) -> None:
 
 
 def decimals_as_doubles(tree: Tree) -> None:
-    """Write `1.5` as `1.5e0`, a DOUBLE in both.
+    """Write `1.5` as `1.5e0`, a DOUBLE in both engines.
 
     `1.5` divides as a DOUBLE in DuckDB, but as a DECIMAL with few digits in Spark.
     """
@@ -183,9 +183,10 @@ def _parts(node: Tree) -> list[Tree]:
 
 
 def orders_of_groups(tree: Tree) -> None:
-    """Move the ORDER BY of `… GROUP BY a ORDER BY sum(b)` with a window outside of a subquery with the aggregate.
+    """Move the ORDER BY of a grouped query with a window, such as `… GROUP BY a ORDER BY sum(b)`, outside.
 
-    Spark does not find an aggregate in the ORDER BY of a query with a window.
+    The rest of the query becomes a subquery, which also computes the aggregates of the ORDER BY. Spark does not find an
+    aggregate in the ORDER BY of a query with a window.
     """
     for select in list(tree.find_all(exp.Select)):
         order = select.args.get("order")

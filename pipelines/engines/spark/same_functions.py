@@ -72,7 +72,7 @@ def _unlike_call(name: str, arguments: list[dict[str, Any]]) -> str | None:
 
 
 def _is_anchored(pattern: Any) -> bool:
-    """Return whether a pattern is anchored at the beginning or at the end, so that it matches at most once."""
+    """Return whether a pattern is anchored at the beginning or at the end. An anchored pattern matches at most once."""
     return isinstance(pattern, str) and "|" not in pattern and (pattern.startswith("^") or pattern.endswith("$"))
 
 

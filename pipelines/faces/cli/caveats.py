@@ -122,7 +122,7 @@ on_json.append(with_caveats)
 
 
 def is_noted(detail: str) -> bool:
-    """Return whether a caveat was noted, so that it is printed above the answer already."""
+    """Return whether a caveat was noted. A noted caveat is already printed above the answer."""
     return any(detail in _details(finding) for finding in noted())
 
 

@@ -95,7 +95,7 @@ class Commands(TyperGroup):
         overview.write(overview.overview(usage, self.help or "", self.get_params(ctx), rows))
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Parse and run a command, and exit."""
+        """Parse the command line, run its command, and exit."""
         if sys.stdout is None:
             raise SystemExit("error: stdout is closed, so there is nowhere to print the answer")
         with _ended_by_readers():

@@ -116,7 +116,7 @@ def print_json(value: Any) -> None:
 
 
 def json_text(value: Any) -> str:
-    """Return the text that `print_json` writes."""
+    """Return the JSON text that `print_json` writes."""
     for add in on_json:
         value = add(value)
     return json.dumps(value, default=str)

@@ -131,8 +131,8 @@ def write_overlay(
     `only_critical` keeps the events of the path, annotations, Python frames and everything that is not a slice. It draws only
     the path's edges (as in HTA, it overrides `all_edges`). Otherwise every event is kept. In both cases the path's events have
     `args.critical = 1`. Entries of traceEvents without a phase are skipped, because no viewer shows them. The trace's own
-    arrows without a slice at one of their ends are skipped, too. `on_left_out` gets the number of their events. Tables of
-    `counter_tracks.TABLES` in `con` become counter tracks.
+    arrows without a slice at one of their ends are also skipped, and `on_left_out` gets the number of their events.
+    Tables of `counter_tracks.TABLES` in `con` become counter tracks.
     """
     stored = con.execute("SELECT path, metadata FROM traces WHERE trace_id = ?", [trace_id]).fetchone()
     if stored is None:

@@ -96,7 +96,7 @@ def step_meant(con: duckdb.DuckDBPyConnection, step: int, rank: int | None, trac
 
 
 def listed(steps: Sequence[int]) -> str:
-    """Return numbers of steps, in order, as text."""
+    """Return the numbers of steps as text, in order."""
     last = f", …, {steps[-1]}" if len(steps) > _SHOWN else ""
     return f"step{'s' if len(steps) > 1 else ''} {', '.join(map(str, steps[:_SHOWN]))}{last}"
 

@@ -46,7 +46,7 @@ def make_server(served: Served) -> Server[Any]:
 
 
 def serve(served: Served) -> None:
-    """Serve on stdin and stdout until stdin ends."""
+    """Answer requests on stdin and stdout until stdin ends."""
     anyio.run(_serve, make_server(served))
 
 

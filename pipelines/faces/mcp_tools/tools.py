@@ -87,7 +87,7 @@ class Tool:
 
 
 def make_tools(served: Served) -> dict[str, Tool]:
-    """Return all tools by name."""
+    """Return all MCP tools of the lake by name."""
     tools = [
         Tool(
             "list_questions",
@@ -186,8 +186,8 @@ def make_tools(served: Served) -> dict[str, Tool]:
 def list_questions(search: str = "") -> str:
     """Return the questions as JSON.
 
-    With `search`, return those that contain the most of its words, with their limits and how to read them. Raise QueryFailed if
-    no question contains any of the words.
+    With `search`, return only the questions that contain the largest number of its words, each with its limits and how
+    to read its answer. Raise QueryFailed if no question contains any of the words.
     """
     words = search.lower().split()
     n_words_by_question = {}

@@ -1,4 +1,6 @@
-"""Traces in a notebook, with HTA's names for HTA's functions: `from tracelake import TraceAnalysis`.
+"""Traces in a notebook, with the names of HTA (Holistic Trace Analysis) for HTA's functions.
+
+`from tracelake import TraceAnalysis` imports the class of an analysis.
 
 Tables are Ibis expressions or Arrow tables, or data frames as in HTA with `TraceAnalysis(…, frames="pandas")`. Only
 data frames and `.to_pandas()` need pandas. `summary()` is a pandas Series if pandas is installed.

@@ -116,7 +116,7 @@ def answer(
     because a model failed on them. If the query reads a table of captures, the caveats include the findings about the
     captures of `traces`, such as a missing rank. Duplicate column names get a number: `name_1`. Raise duckdb.Error for
     an invalid query, WrongValue if the statement is not a query, or if it names a table as `analyst.…` although the
-    lake has other traces, too.
+    lake also has other traces.
     """
     with connect_parser() as parser:
         tables = tables_read(query, parser)

@@ -121,7 +121,7 @@ class LazyGraph(nx.DiGraph):
 
     @property
     def is_filled(self) -> bool:
-        """Return whether networkx's dictionaries are built, so that the graph may have been edited."""
+        """Return whether networkx's dictionaries have been built. Only then can the graph have been edited."""
         return "_node" in self.__dict__
 
     @property
@@ -162,7 +162,7 @@ class LazyGraph(nx.DiGraph):
         self._take(made)
 
     def _take(self, made: nx.DiGraph) -> None:
-        """Take over the dictionaries of another graph."""
+        """Take over the networkx dictionaries of another graph."""
         for name in ("_node", "_adj", "_succ", "_pred"):
             self.__dict__[name] = made.__dict__[name]
 
@@ -182,7 +182,7 @@ class LazyGraph(nx.DiGraph):
 
     @cached_property
     def node_list(self) -> NodeList:
-        """Return the nodes by number."""
+        """Return HTA's `node_list`: the nodes by number."""
         events = self.saved.events
         blocking = events.filter(events["is_blocking"])["event_id"].to_pylist()
         return NodeList(self.saved.nodes.sort_by("node_id"), frozenset(blocking))

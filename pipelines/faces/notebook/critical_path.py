@@ -237,8 +237,9 @@ def _path_of_edited(trace: Trace, rank_trace: RankTrace, graph: nx.DiGraph) -> C
 def restore_cpgraph(zip_filename: str | Path, t_full: Any = None, rank: int | str | None = None) -> CriticalPath:
     """Return a path saved by `save` or by `tracelake critical-path --save`, without its trace or a lake.
 
-    `t_full` is its trace (`analyzer.t`, or the analysis), for overlays and drawings. Raise NotASavedPath, OSError,
-    TraceNotFound if `t_full` does not contain the trace, or ValueError if the path is of another trace than `rank`.
+    `t_full` is its trace (`analyzer.t`, or the analysis), for overlays and drawings. Raise NotASavedPath for a file
+    that is not a saved path, OSError if the file cannot be read, TraceNotFound if `t_full` does not contain the trace,
+    or ValueError if the path is of another trace than `rank`.
     """
     trace = None if t_full is None else trace_of(t_full)
     path = CriticalPath.of(restore_path(Path(zip_filename).expanduser()), trace)

@@ -124,7 +124,10 @@ def _is_gpu(frame: Any) -> Any:
 
 
 def _partners(frame: Any) -> Any:
-    """Return `index_correlation`. If several events have the same correlation, the last one counts, as in HTA."""
+    """Return the column `index_correlation` of HTA's frame (see `hta_frame`).
+
+    If several events have the same correlation, the last one counts, as in HTA.
+    """
     is_correlated, on_gpu = frame["correlation"] >= 0, _is_gpu(frame)
     last = {
         side: frame[is_correlated & (on_gpu == side)]
@@ -153,13 +156,13 @@ def _iterations(frame: Any) -> Any:
         first, past = np.searchsorted(times, (start, end))
         numbers[by_time[first:past]] = _step_number(name)
     iterations = frame["index"] * 0 + numbers
-    on_gpu = (frame["stream"] >= 0) & (frame["s_cat"] != "cpu_op")  # Triton's operators have a stream, too
+    on_gpu = (frame["stream"] >= 0) & (frame["s_cat"] != "cpu_op")  # Triton's operators also have a stream
     launched = frame.loc[on_gpu, "index_correlation"]
     iterations[on_gpu] = launched.map(iterations).where(launched > 0, -1).fillna(-1).astype("int64")
     return iterations
 
 
 def _step_number(name: str) -> int:
-    """Return the number in `ProfilerStep#7`, or -1."""
+    """Return the number in a step's name, such as 7 in `ProfilerStep#7`, or -1."""
     digits = re.match(r"ProfilerStep#(\d+)", name)
     return int(digits[1]) if digits else -1

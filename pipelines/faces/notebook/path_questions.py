@@ -55,7 +55,7 @@ class AskedGraph(LazyGraph):
 
     @property
     def success(self) -> bool:
-        """Return whether there is a path."""
+        """Return whether the graph has a path."""
         return self.answer.success
 
     @property

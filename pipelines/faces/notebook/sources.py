@@ -124,7 +124,10 @@ def copied(address: str, lake: Lake, job: str | None) -> None:
 
 
 def rank_caveats(traces: Iterable[RankTrace], tables: Iterable[str]) -> list[str]:
-    """Return a caveat if some of these tables are of captures, because they have the files' ranks, not the assigned."""
+    """Return a caveat if some of these tables are tables of captures, which have the ranks in the files.
+
+    Return [] if the caller assigned no other ranks.
+    """
     of_captures = sorted(set(CAPTURE_TABLES).intersection(tables))
     if not of_captures or not any(trace.has_other_rank for trace in traces):
         return []

@@ -30,7 +30,7 @@ def fleet_page(
     findings: Collection[LimitingFinding],
     notices: Collection[str] = (),
 ) -> str:
-    """Return the page as HTML.
+    """Return the page of the fleet as HTML.
 
     `links`: the file of a capture's report by capture_id. `now`: current time as text. `findings`: about the newest
     captures. `notices`: sentences about rows that are missing from the tables.

@@ -58,12 +58,12 @@ def meter(value: float) -> Markup:
 
 
 def words(value: Any) -> str:
-    """Return any value as plain text."""
+    """Return any value as human-readable plain text."""
     return str(value)
 
 
 def linked(value: Any) -> Any:
-    """Return a link or a text unchanged."""
+    """Return the value, a link or a text, unchanged."""
     return value
 
 
@@ -84,12 +84,12 @@ def _shape(argument: list[Any]) -> str:
 
 
 def yes_or_no(value: bool) -> str:
-    """Return a flag in words."""
+    """Return a flag as a word."""
     return "yes" if value else "no"
 
 
 def change(value: float) -> str:
-    """Return a change in percent with its sign."""
+    """Return a change in percent as text with its sign."""
     return f"{value:+.1f} %"
 
 
@@ -104,12 +104,12 @@ def gpu_time(seconds: float) -> str:
 
 
 def rank_name(rank: int) -> str:
-    """Return `rank 3`."""
+    """Return the name of a rank, such as `rank 3`."""
     return f"rank {rank}"
 
 
 def price(value: float) -> str:
-    """Return an amount of money."""
+    """Return an amount of money as text."""
     return f"{value:,.2f}"
 
 

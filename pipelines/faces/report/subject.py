@@ -122,7 +122,7 @@ class Subject:
 
     @property
     def label(self) -> str:
-        """Return `rank 3` of the shown trace, or the name of its file."""
+        """Return the name of the shown trace on the page: `rank 3`, or the name of its file."""
         return label(self.shown)
 
 
@@ -137,7 +137,7 @@ def compute_tables(con: duckdb.DuckDBPyConnection, trace_id: str, at_once: int =
 
 
 def label(trace: Row) -> str:
-    """Return `rank 3`, or the name of the trace's file if its rank is unknown."""
+    """Return the name of a trace on the page: `rank 3`, or the trace's file if its rank is unknown."""
     return Path(trace["path"]).name if trace["rank"] is None else f"rank {trace['rank']}"
 
 

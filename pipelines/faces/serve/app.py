@@ -130,7 +130,7 @@ class Console:
         return JSONResponse(answer) if answer else Response(status_code=499)
 
     async def query(self, request: Request) -> Response:
-        """Return the rows of a query."""
+        """Return the first rows of the query in the request."""
         asking = self._asking((await _body(request)).text("sql"))
         asking.is_of_user = True
 
@@ -209,7 +209,7 @@ class Console:
         return JSONResponse({"page": f"/reports/{made}"}) if made else Response(status_code=499)
 
     async def report(self, request: Request) -> Response:
-        """Return a finished report."""
+        """Return the finished report that the request names."""
         path = self.reports.page(request.path_params["name"])
         if path is None:
             return PlainTextResponse("no such report; the link of its trace makes it again\n", 404)

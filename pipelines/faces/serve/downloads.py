@@ -52,5 +52,5 @@ class Download:
         return {CAVEATS: listed} if shown else {}
 
     def close(self) -> None:
-        """End the query."""
+        """End the download's query."""
         self._open.close()

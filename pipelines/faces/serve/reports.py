@@ -86,15 +86,15 @@ class Reports:
             return name
 
     def page(self, name: str) -> Path | None:
-        """Return the file of a finished report, or None for any other name, so that a request cannot name a path.
+        """Return the file of a finished report, or None for any other name or if the file no longer exists.
 
-        Return None, too, if the file no longer exists, because a cleaner of temporary files may have deleted it.
+        A request thus cannot name a path. A cleaner of temporary files may have deleted the file.
         """
         is_made = any(made.name == name for made in self._made.values())
         return path if is_made and (path := self._path(name)).is_file() else None
 
     def close(self) -> None:
-        """Remove all reports."""
+        """Remove the files of all reports."""
         with suppress(OSError):  # another user may have created a folder of this name
             self._folder.cleanup()
 
@@ -111,7 +111,7 @@ class Reports:
 
 
 def known_id(asking: LakeQuery) -> bool:
-    """Return whether the query of `existence` returns a row."""
+    """Return whether the id exists that the query `asking` (from `existence`) looks up."""
     with asking.answer() as (answer, _):
         return bool(answer.rows(1))
 

@@ -69,7 +69,10 @@ async def in_thread(work: Callable[[], T]) -> T:
 
 
 async def while_there(receive: Receive, asking: LakeQuery, work: Callable[[], Awaitable[T]]) -> T | None:
-    """Return the result of `work`. If the client disconnects, stop its query, cancel `work` and return None."""
+    """Return the result of `work`.
+
+    If the client disconnects, stop the query `asking`, cancel `work` and return None.
+    """
     results: list[T] = []
     errors: list[Exception] = []
     async with anyio.create_task_group() as group:

@@ -28,9 +28,9 @@ _HEAD = 64  # bytes at the start of the file that contain the object's opening b
 
 
 def _lower_priority() -> None:
-    """Lower the priority below that of training.
+    """Lower the priority of this process below that of training.
 
-    Linux may share the CPU by session (autogroup), so lower the priority of the session, too.
+    Linux may share the CPU by session (autogroup), so the session's priority is lowered as well.
     """
     os.nice(_NICE)
     with suppress(OSError):

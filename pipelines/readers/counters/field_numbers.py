@@ -15,7 +15,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 def whole(name: str, text: str) -> int:
-    """Return an integer from 0 to 2^63 - 1. Raise BadValue."""
+    """Return the integer in a field's text. Raise BadValue unless it is from 0 to 2^63 - 1."""
     if _WHOLE.fullmatch(text) and len(text) <= 20 and (value := int(text)) <= _LARGEST:
         return value
     raise BadValue(f"{name} is {shown(text)}, not a whole number below 2^63")
@@ -27,7 +27,10 @@ def is_number(text: str) -> bool:
 
 
 def number(name: str, text: str) -> float:
-    """Return a counter's value. Raise BadValue if it is not a number, or exceeds a counter of 64 bits."""
+    """Return a counter's value from its text.
+
+    Raise BadValue if the text is not a number, or the number exceeds 64 bits.
+    """
     if not is_number(text):
         raise BadValue(f"{name} is {shown(text)}, not a number")
     value = float(text.replace(",", ""))

@@ -62,9 +62,9 @@ def _as_written(line: bytes) -> list[str]:
 
 
 def _fields(line: bytes) -> list[str]:
-    """Return the fields of a line. Raise csv.Error.
+    """Return the fields of a line. Raise csv.Error if the line is not valid CSV.
 
-    Kernel names contain no line ends, so a stray quote affects a single line.
+    Each line is parsed on its own, so a stray quote spoils only that line. Kernel names contain no line breaks.
     """
     text = as_text(line.rstrip(b"\r").decode("utf-8-sig", "surrogateescape"))
     return next(csv.reader([text], strict=True), [])
@@ -170,7 +170,7 @@ def read_counters(reading: Reading, path: Path, _: Collection[Path]) -> Read:
 
 
 def _note_repeated(reading: Reading, paths: Collection[Path], n_rows: int, faults: Faults) -> None:
-    """Count the rows that the table does not contain because an earlier row has the same dispatch and counter."""
+    """Count, as a fault, the rows that the table lacks because an earlier row has the same dispatch and counter."""
     if n := n_rows - reading.count(COUNTERS):
         rows = parquet_rows(paths)
         ((line, dispatch, counter),) = reading.con.execute(

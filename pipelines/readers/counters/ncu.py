@@ -32,7 +32,7 @@ _SHAPE = re.compile(r"\(?\s*(\d{1,10})\s*,\s*(\d{1,10})\s*,\s*(\d{1,10})\s*\)?")
 
 
 def is_header(names: Sequence[str]) -> bool:
-    """Return whether these are the column names (in lower case) of one of the pages."""
+    """Return whether `names` (in lower case) are the column names of page details or of page raw."""
     return "kernel name" in names and ("metric name" in names or any("__" in name for name in names))
 
 
@@ -42,7 +42,7 @@ def missing(names: Sequence[str]) -> list[str]:
 
 
 class Ncu:
-    """Converter of the lines of a file with these column names to rows."""
+    """Converter of the lines of an ncu file to rows. `names`: the file's column names."""
 
     def __init__(self, names: Sequence[str], faults: Faults) -> None:
         self._faults = faults
@@ -74,7 +74,10 @@ class Ncu:
         return n_fields == self._n_columns or self._n_read + (not is_whole) <= n_fields < self._n_columns
 
     def rows(self, line: int, fields: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-        """Read a line, and yield the rows of the dispatch that ended before it. Raise BadValue without a dispatch."""
+        """Read a line. If it begins another dispatch, yield the rows of the dispatch before it.
+
+        Raise BadValue if the line has no valid ID of a dispatch.
+        """
         if self._is_raw and self._units is None:
             self._units = fields if not fields[self._place["id"]].strip() else [""] * len(fields)
             if self._units is fields:
@@ -101,7 +104,7 @@ class Ncu:
         self._held, self._duration_ns = [], None
 
     def _shared(self, line: int, fields: Sequence[str]) -> tuple[Any, ...]:
-        """Return process, dispatch, kernel, device, stream, threads of the grid, and threads of a block."""
+        """Return a line's process, dispatch, kernel, device, stream, threads of the grid, and threads of a block."""
         dispatch = whole("ID", self._text(fields, "id"))
         numbers = {name: self._tried(line, fields, name, whole) for name in ("process id", "device", "stream")}
         blocks, threads = (self._tried(line, fields, name, _product) for name in ("grid size", "block size"))
@@ -133,7 +136,7 @@ class Ncu:
 
 
 def _product(name: str, text: str) -> int:
-    """Return the product of a shape such as `(256, 1, 1)` or `256`. Raise BadValue."""
+    """Return the product of a shape such as `(256, 1, 1)` or `256`. Raise BadValue for any other text."""
     if match := _SHAPE.fullmatch(text):
         x, y, z = map(int, match.groups())
         text = str(x * y * z)

@@ -24,7 +24,7 @@ SOURCE = "Kineto"
 
 
 def counters_of(traces: Mapping[Path, ReadTrace]) -> SetInput:
-    """Return the input that reads the counters of traces. Keys of `traces`: the Parquet files of their events."""
+    """Return the input that reads the counters of `traces`, whose keys are the Parquet files of their events."""
     return SetInput(scope="counters", suffixes=(), recognise=_each_alone, read=partial(_read, traces))
 
 

@@ -23,7 +23,10 @@ _NUMBER_AT_END = re.compile(r"(\d+)$")
 
 
 class Rocprof:
-    """Converter of the lines of a file with these column names to rows. Names are in lower case and include NEEDED."""
+    """Converter of the lines of a rocprofv3 file to rows.
+
+    `names`: the file's column names, in lower case, including NEEDED.
+    """
 
     def __init__(self, names: Sequence[str], faults: Faults) -> None:
         self._faults = faults
@@ -39,7 +42,7 @@ class Rocprof:
     def rows(self, line: int, fields: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         """Yield the row of a line, in the table's column order.
 
-        Raise BadValue if it has no dispatch or counter name.
+        Raise BadValue if the line has no valid dispatch id, or no counter name.
         """
         texts = {name: fields[index].strip() for name, index in self._place.items()}
         dispatch = whole("Dispatch_Id", texts["dispatch_id"])

@@ -34,7 +34,10 @@ def align(a: Sequence[str], b: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def _places(names: Sequence[str]) -> dict[tuple[str, ...], list[int]]:
-    """Return the indices at which each run of AGREE names begins. Shorter runs at the end match only an end."""
+    """Return the indices at which each run of AGREE names begins.
+
+    Runs at the end of `names` are shorter. They match only a run at the end of the other sequence.
+    """
     starts: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
     for index in range(len(names)):
         starts[tuple(names[index : index + AGREE])].append(index)

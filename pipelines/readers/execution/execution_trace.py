@@ -40,7 +40,7 @@ class ExecutionSummary:
         return self.n_joined / self.n_operators if self.n_operators else 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields and the share."""
+        """Return the fields and the share, for JSON."""
         return {**asdict(self), "share": self.share}
 
 
@@ -77,7 +77,10 @@ def load_execution(
 
 
 def read_nodes(path: Path, on_bytes: Callable[[int], object] | None = None) -> tuple[list[Node], str]:
-    """Return the nodes of an execution trace in the order of the file, and its schema version. Raise TraceRejected."""
+    """Return the nodes of an execution trace in the order of the file, and its schema version.
+
+    Raise TraceRejected if the file is not an execution trace, and OSError if it cannot be read.
+    """
     stream = NodeStream(path, on_bytes)
     nodes = list(stream_nodes(path, stream))
     return nodes, str(stream.head.get("schema", "unknown"))

@@ -27,7 +27,10 @@ def execution_traces(files: Iterable[Path]) -> dict[Path, list[Path]]:
 
 
 def read_execution_trace(reading: Reading, path: Path, _: Collection[Path]) -> Read:
-    """Stage the row of one file. Every node is read, so that a broken file is detected. Raise Rejected."""
+    """Stage the row of one file. Raise Rejected if the file is broken or too large.
+
+    To detect a broken file, every node is read.
+    """
     try:
         digest, unpacked_bytes = content_hash(path, reading.limits)
     except TooLarge as error:

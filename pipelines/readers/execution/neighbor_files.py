@@ -30,8 +30,9 @@ def execution_trace_beside(trace: Path, rank: int | None) -> Path:
     """Return the execution trace in the folder of `trace` whose name has the trace's rank.
 
     Examples: `execution_trace_3.json.gz`, `rank3_et.json`. If no file has that rank, a file without a number in its
-    name matches any rank. If the trace's rank is unknown, an only file matches. Raise NoExecutionTrace unless exactly
-    one file matches. `sql/ingest/execution/execution_trace_matches.sql` has the same rule for the traces of a lake.
+    name matches any rank. If the trace's rank is unknown, and the folder has a single execution trace, that file
+    matches. Raise NoExecutionTrace unless exactly one file matches. `sql/ingest/execution/execution_trace_matches.sql`
+    has the same rule for the traces of a lake.
     """
     candidates = _execution_traces(trace)
     number = number_in_name(trace) if rank is None else rank
@@ -93,7 +94,10 @@ def begins_execution_trace(head: str) -> bool:
 
 
 def _begins_nodes(text: str, has_schema: bool) -> bool:
-    """Return whether the first node looks like the observer's. Other graphs, and lists of hosts, have `nodes`, too."""
+    """Return whether the first node looks like the observer's.
+
+    Files of other graphs, and lists of hosts, also have a key `nodes`.
+    """
     pos = _after_blanks(text, 1)
     if text[:1] != "[" or text[pos : pos + 1] not in ("{", "]", ""):
         return False

@@ -11,7 +11,10 @@ from pipelines.readers.kineto.reading_result import TraceRejected
 
 
 def stream_nodes(path: Path, stream: NodeStream) -> Iterator[Node]:
-    """Yield the nodes in the order of the file. Raise TraceRejected, and OSError if the file cannot be read."""
+    """Yield the nodes in the order of the file.
+
+    Raise TraceRejected if the file is not an execution trace or has a node id twice, and OSError if it cannot be read.
+    """
     node_ids: set[int] = set()
     for index, raw in enumerate(stream.nodes()):
         try:

@@ -89,7 +89,10 @@ def parse_node(raw: dict[str, Any], place: int) -> Node:
 
 
 def _number(value: Any, missing: int = 0) -> int:
-    """Return the value if it is an int64, else `missing`, as for `true` or an unsigned number (a -1 that was cast)."""
+    """Return the value if it is an int64, else `missing`.
+
+    Examples of other values are `true`, and the large unsigned number that results from casting -1.
+    """
     return value if type(value) is int and -(2**63) <= value < 2**63 else missing
 
 

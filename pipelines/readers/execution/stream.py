@@ -23,7 +23,10 @@ class NodeStream(ValueStream):
         self.head: dict[str, Any] = {}
 
     def nodes(self) -> Iterator[dict[str, Any]]:
-        """Yield the nodes in file order. Raise TraceRejected, and OSError if the file cannot be read."""
+        """Yield the nodes in the order of the file.
+
+        Raise TraceRejected if the file is not an execution trace, and OSError if it cannot be read.
+        """
         self._open()
         if self._next() != "{":
             raise self._other()

@@ -1,6 +1,6 @@
 """Tables of an execution trace in a DuckDB connection, which SQL models read.
 
-Without an execution trace, the tables exist but are empty, so that the models run anyway.
+Without an execution trace, the tables exist without rows, because the models read them in any case.
 """
 
 from __future__ import annotations

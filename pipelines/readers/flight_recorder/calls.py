@@ -28,7 +28,10 @@ def has_timed_out(entry: Entry) -> bool:
 
 
 def is_end(entry: Entry) -> bool:
-    """Return whether this is the end marker of coalesced calls. It has their state, and they have no own state."""
+    """Return whether this call is the end marker of coalesced calls.
+
+    Only the marker records the state of the coalesced calls.
+    """
     return entry.op == _COALESCED or entry.op.endswith(f"_{_COALESCED}")
 
 
@@ -79,7 +82,7 @@ class Calls:
         return is_known and seq > self.called
 
     def is_through(self, seq: int) -> bool:
-        """Return whether the call completed.
+        """Return whether the rank's call with this number completed.
 
         A call that is not in the ring completed if the counters show it, or if it is missing because finished calls are
         not dumped.
@@ -90,7 +93,7 @@ class Calls:
         return is_omitted or seq <= _known(self.status.completed)
 
     def state(self, seq: int) -> str:
-        """Return the earliest state among the coalesced calls of a number in the ring."""
+        """Return the earliest state among the rank's coalesced calls with this number, which must be in the ring."""
         entries = self.by_seq[seq]
         ends = [entry for entry in entries if is_end(entry)]
         states = {COMPLETED if is_over(entry) else entry.state for entry in ends or entries}
@@ -130,7 +133,12 @@ def calls_of(dumps: Mapping[int, Dump], entries: Mapping[int, Sequence[Entry]], 
 
 
 def _status(dump: Dump, entries: Sequence[Entry], group: Group) -> Status:
-    """Return the group's counters on a rank. Without entries, the default group is the first of a process (id 0)."""
+    """Return the group's counters on a rank.
+
+    The dump has counters by the rank's own number of a group, which the calls (`entries`) contain. A default group
+    without calls is assumed to be the first group of its process (id 0). The counters of any other group without calls
+    are unknown.
+    """
     pg_ids = {entry.pg_id for entry in entries} or ({0} if group.desc == DEFAULT else {None})
     pg_id = pg_ids.pop()
     return _NONE if pg_ids or pg_id is None else dump.statuses.get(pg_id, _NONE)

@@ -48,7 +48,7 @@ class DumpError(TracelakeError):
 class Group:
     """A process group as a rank records it. Names may repeat after a split, so `ranks` distinguishes the groups.
 
-    `is_inferred`: whether no dump lists the group's ranks, so that `ranks` are the ranks with calls in it.
+    `is_inferred`: whether no dump lists the group's ranks. Then `ranks` are the ranks with calls in the group.
     """
 
     name: str
@@ -158,7 +158,7 @@ def is_dump(path: Path) -> bool:
 
 
 def read_dump(path: str | Path) -> Dump:
-    """Read one rank's dump. Raise DumpError, and OSError if the file cannot be read."""
+    """Read one rank's dump. Raise DumpError if the file is not a readable dump, and OSError if it cannot be read."""
     path = Path(path)
     shown_path = path_text(path)
     rank_match = _RANK.search(path.name)
@@ -249,7 +249,10 @@ def _status(status: Mapping[str, Any]) -> Status:
 
 
 def _said(top: Mapping[str, Any], key: str) -> str | None:
-    """Return `top[key]` as JSON text, or None if it is missing or empty. Raise ValueError."""
+    """Return `top[key]` as JSON text, or None if it is missing or empty.
+
+    Raise ValueError if it cannot be written as JSON.
+    """
     try:
         return text(json.dumps(top[key], default=str, allow_nan=False)) if top.get(key) else None
     except (ValueError, TypeError):
@@ -332,7 +335,7 @@ def _dtypes(key: str, raw: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _n_sizes(raw: Mapping[str, Any]) -> int:
-    """Return the number of values and names in the lists of a call, and of its frames."""
+    """Return the total number of a call's frames, data types and sizes, to check it against the limit."""
     n = len(several("frames", raw.get("frames")))
     for key in ("input_sizes", "output_sizes", "input_dtypes", "output_dtypes"):
         lists = several(key, raw.get(key))

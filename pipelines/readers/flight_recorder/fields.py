@@ -18,7 +18,10 @@ _LONGEST_MS = 2**53 / 1e6  # 104 days
 
 
 def whole(key: str, value: Any) -> int:
-    """Return a BIGINT integer from a number or from a text, as in JSON. Raise ValueError."""
+    """Return the integer in a number or, as in JSON dumps, in a text.
+
+    Raise ValueError unless it is an integer that fits a BIGINT.
+    """
     if isinstance(value, int | float | str) and not isinstance(value, bool):
         try:
             number = int(value)
@@ -30,7 +33,7 @@ def whole(key: str, value: Any) -> int:
 
 
 def number(key: str, value: Any) -> float | None:
-    """Return a duration in ms, or None for None. Raise ValueError."""
+    """Return a duration in ms, or None for None. Raise ValueError unless it is a number below 104 days."""
     if value is None:
         return None
     if (
@@ -44,14 +47,17 @@ def number(key: str, value: Any) -> float | None:
 
 
 def ints(key: str, values: Any) -> tuple[int, ...]:
-    """Return a tuple of integers. Raise ValueError."""
+    """Return a tuple of integers. Raise ValueError unless `values` is a list of integers."""
     if not isinstance(values, list | tuple):
         raise ValueError(f"{key} is {_short(values)}, not a list of numbers")
     return tuple(whole(key, value) for value in values)
 
 
 def several(key: str, value: Any) -> Sequence[Any]:
-    """Return a list, or an empty tuple if the field is absent, null or otherwise empty. Raise ValueError."""
+    """Return a list, or an empty tuple if the field is absent, null or otherwise empty.
+
+    Raise ValueError for any other value.
+    """
     if isinstance(value, list | tuple):
         return value
     if not value and not isinstance(value, int | float):
@@ -60,7 +66,7 @@ def several(key: str, value: Any) -> Sequence[Any]:
 
 
 def record(key: str, value: Any) -> Mapping[Any, Any]:
-    """Return an object. Raise ValueError."""
+    """Return the object in a field. Raise ValueError if the value is not an object."""
     if isinstance(value, Mapping):
         return value
     raise ValueError(f"{key} is {_short(value)}, not an object")

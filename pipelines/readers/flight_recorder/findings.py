@@ -1,13 +1,18 @@
 """Rules for the fault at a sequence number of a process group, and for the ranks that cause it.
 
-1. Some ranks have not made the call: `missing_rank` with these ranks (also, as ambiguous, if rings lost the evidence).
+The first rule that applies determines the kind of the fault and the ranks:
+
+1. Some ranks have certainly not made the call: `missing_rank` with these ranks.
 2. Operations differ: `op_mismatch` with the ranks of the rarer operation.
 3. Sizes differ although the operation requires equal sizes: `size_mismatch` with the ranks of the rarer sizes.
 4. Data types differ: `dtype_mismatch` with the ranks of the rarer type.
-5. The call completed on some ranks only: `state_split` with the ranks that have not finished.
-6. The call is scheduled on some ranks and started on others: `not_started` with the ranks on which other work blocks
+5. The ranks of an all-to-all send and receive different numbers of elements: `size_mismatch` with all ranks, as
+   ambiguous.
+6. The call completed on some ranks only: `state_split` with the ranks that have not finished.
+7. The rings of some ranks lost the evidence: `missing_rank` with these ranks, as ambiguous.
+8. The call is scheduled on some ranks and started on others: `not_started` with the ranks on which other work blocks
    the stream.
-7. All ranks joined and no rank completed: `all_joined_not_completed` without a rank. The network may be the cause.
+9. All ranks joined and no rank completed: `all_joined_not_completed` without a rank. The network may be the cause.
 
 No rank is the reference. PyTorch's own analyzer compares with the first rank, so it blames all others if that rank is
 at fault.
@@ -141,7 +146,7 @@ def finding_of(wait: Waiting, calls: Mapping[int, Calls]) -> Finding:
 
 
 def _there(seq: int, calls: Mapping[int, Calls]) -> dict[int, list[Entry]]:
-    """Return the calls by rank, without end markers of coalesced calls.
+    """Return the calls with number `seq` by rank, without end markers of coalesced calls.
 
     A rank is excluded if its ring may have lost part of a coalesced group.
     """

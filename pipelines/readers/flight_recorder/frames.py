@@ -56,7 +56,7 @@ def is_python(frame: Mapping[str, Any]) -> bool:
 
 
 def frame_text(frame: Mapping[str, Any]) -> str:
-    """Return `file:line function` without unknown parts."""
+    """Return a frame as `file:line function`, without its unknown parts."""
     file, line, name = _file(frame), frame.get("line"), _name(frame)
     if file in _NO_FILE:
         return name

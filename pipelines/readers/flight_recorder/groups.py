@@ -80,7 +80,11 @@ def _inferred(
     dumps: Mapping[int, Dump],
     unknown: Mapping[tuple[str, str], Mapping[int, list[Entry]]],
 ) -> Group:
-    """Return a group whose ranks no dump lists."""
+    """Return a group whose ranks no dump lists under its name.
+
+    The ranks are those listed without a name, if no call contradicts them. Otherwise, a default group has all ranks of
+    the job, and any other group has the ranks with calls in it.
+    """
     nameless = {dumps[rank].groups[NAMELESS].ranks for rank in by_rank if NAMELESS in dumps[rank].groups}
     is_only = all(sum(rank in callers for callers in unknown.values()) == 1 for rank in by_rank)
     if is_only and len(nameless) == 1 and set(by_rank) <= set(ranks := nameless.pop()):

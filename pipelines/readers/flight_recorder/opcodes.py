@@ -50,7 +50,10 @@ def check_opcodes(data: bytes) -> None:
 
 
 def _behind(data: bytes, pos: int, op: int) -> int:
-    """Return the number of bytes after an opcode whose argument has no fixed length. Raise Bomb."""
+    """Return the number of bytes after an opcode whose argument has no fixed length.
+
+    Raise Bomb if the pickle is truncated, the opcode is unknown, or an object's number exceeds the pickle's length.
+    """
     if op in _COUNTED:
         n = _COUNTED[op]
         length = int.from_bytes(data[pos + 1 : pos + 1 + n], "little")

@@ -14,7 +14,11 @@ class NotPlain(Exception):
 
 
 def load_plain(data: bytes) -> Any:
-    """Return the object in the pickle. Raise NotPlain, Bomb, and nearly any exception for a corrupt pickle."""
+    """Return the object in the pickle.
+
+    Raise NotPlain if the pickle contains more than data, and Bomb if it is truncated or would take far more memory than
+    its length. A corrupt pickle may raise nearly any other exception.
+    """
     check_opcodes(data)
     return _Plain(io.BytesIO(data)).load()
 

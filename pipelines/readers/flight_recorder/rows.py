@@ -79,7 +79,10 @@ def _entry_row(dump: Dump, entry: Entry, group: Group | None) -> Row:
 
 
 def _in_ns(ms: int | None) -> int | None:
-    """Return ns from ms, or None without a value or beyond a BIGINT, because 292 years mean no timeout."""
+    """Return ns from ms, or None without a value.
+
+    A value beyond a BIGINT (292 years) means no timeout, so return None for it as well.
+    """
     return None if ms is None or abs(ms) > LARGEST // 1_000_000 else 1_000_000 * ms
 
 

@@ -79,7 +79,7 @@ class Verdict:
 
     @property
     def verdict(self) -> str:
-        """`hang`, `undecided` or `no_mismatch`."""
+        """The verdict on the job: `hang`, `undecided` or `no_mismatch`."""
         return "hang" if self.root else "undecided" if self.doubts else "no_mismatch"
 
 

@@ -92,7 +92,7 @@ def events_input(path: Path) -> EventInput:
 
 
 def trace_file(path: Path, process: str | None, limits: Limits) -> TraceFile:
-    """Return a file with the input that reads it and `process`, the name of one of its traces, or None for all.
+    """Return the file with the input that reads it, limited to its trace `process` (None: all of its traces).
 
     Raise TraceRejected if the file has no such trace.
     """

@@ -51,7 +51,7 @@ class Reading:
         con.execute("CREATE SCHEMA one")
 
     def begin(self) -> None:
-        """Start the next set, with nothing staged."""
+        """Start the next set, with no table filled and no file rejected."""
         self.rejected, self.filled = {}, set()
 
     def add_rows(self, table: str, rows: Sequence[dict[str, Any]]) -> None:
@@ -100,7 +100,10 @@ class Reading:
             )
 
     def file_columns(self, path: Path) -> dict[str, Any]:
-        """Return the columns of every commit marker: path, job and time of ingestion. Raise WrongPattern."""
+        """Return the columns of every commit marker: path, job and time of ingestion.
+
+        Raise WrongPattern if TRACELAKE_JOB_PATTERN cannot be used.
+        """
         return {
             "path": path_text(path.absolute()),
             "job": self.job or job_from_pattern(path) or job_from_inbox(path),
@@ -109,7 +112,7 @@ class Reading:
         }
 
     def count(self, *tables: str) -> int:
-        """Return the number of rows of the set in these tables."""
+        """Return the number of rows that the current set has in these tables."""
         return sum(
             self.con.execute(f"SELECT count(*) FROM one.{table}").fetchall()[0][0]
             for table in tables

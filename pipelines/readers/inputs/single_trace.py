@@ -71,10 +71,11 @@ def load_trace(
     lean: bool = False,
     process: str | None = None,
 ) -> ReadTrace:
-    """Read one file into `events`, `traces` and `findings` of `con`, without a lake. Raise TraceRejected, or OSError.
+    """Read one file into `events`, `traces` and `findings` of `con`, without a lake.
 
-    `process`: name of a trace, for a file of several traces (`EventInput.parts`). With a `folder`, `events` is a view
-    of a Parquet file in it, which must exist as long as `con`. Otherwise `events` is a table. `lean`: see ReadRequest.
+    Raise TraceRejected if the file cannot be ingested, and OSError if it cannot be read. `process`: name of a trace,
+    for a file of several traces (`EventInput.parts`). With a `folder`, `events` is a view of a Parquet file in it,
+    which must exist as long as `con`. Otherwise `events` is a table. `lean`: see ReadRequest.
     """
     file = trace_file(Path(path), process, Limits.from_environment())
     with tempfile.TemporaryDirectory() as scratch:

@@ -85,9 +85,10 @@ def load_events(request: ReadRequest) -> ReadTrace | KnownTrace:
 
 
 def _merged_rank(path: Path, label: str | None) -> MergedRank | None:
-    """Return the rank of a merged file with this label, or None for any other file.
+    """Return the rank of a merged file with this label.
 
-    Raise TraceRejected if no rank has this label, or the file has several ranks and `label` is None.
+    Without a label, return the file's only rank, or None for a file that is not merged. Raise TraceRejected if no rank
+    has this label, or if the file has several ranks and `label` is None.
     """
     ranks = merged_ranks(path)
     if label is None and len(ranks) < 2:
@@ -101,7 +102,10 @@ def _merged_rank(path: Path, label: str | None) -> MergedRank | None:
 
 
 def _lean(table: pa.Table) -> pa.Table:
-    """Set the columns that no model reads to NULL: `extra`, and `args` except of metadata events and counter ranges."""
+    """Return the table with NULL in the columns that no model reads.
+
+    These are `extra`, and `args` except of metadata events and counter ranges.
+    """
     import pyarrow as pa
     from pyarrow import compute
 

@@ -38,7 +38,7 @@ class Limits:
 
     @property
     def metadata_bytes(self) -> int:
-        """Return `max_metadata_mib` in bytes."""
+        """The limit on metadata before or after the events, in bytes."""
         return self.max_metadata_mib << 20
 
     def unpacked(self, packed: int, unpacked: int) -> str | None:

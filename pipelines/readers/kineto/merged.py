@@ -97,7 +97,10 @@ def labels_of(path: Path) -> list[str]:
 
 @lru_cache(maxsize=8)
 def _merged_ranks(path: Path, _size: int, _changed: int) -> tuple[MergedRank, ...]:
-    """Return the ranks. A file without a label in its first chunk is not a merged file."""
+    """Return the ranks of a merged file, or () for any other file.
+
+    A file without a label in its first chunk is not a merged file.
+    """
     labels: dict[str, None] = {}
     overlap = b""
     for chunk in Source(path).chunks():

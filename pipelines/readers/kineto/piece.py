@@ -181,8 +181,9 @@ def _refused(keys: Set[str], *conditions: Mapping[str, str]) -> str:
 
 
 def all_keys(file: Path, limit: int, marked: bool, mended: bool) -> str:
-    """Return the query for a piece with any keys. DuckDB rejects entries with a duplicate key, and non-objects.
+    """Return the query for a piece whose entries may have any keys.
 
+    DuckDB raises an error for an entry with a duplicate key, and for an entry that is neither an object nor null.
     `marked`, `mended`: as for `known_keys`.
     """
     where = "" if mended else _refused({*_JSONS, "unknown"}, _PERHAPS_TWICE, {"unknown": _NESTED.format("unknown")})

@@ -141,7 +141,7 @@ class TraceReader:
 
     @property
     def status(self) -> str:
-        """The status: ok, repaired or partial."""
+        """The status of the trace: ok, repaired or partial."""
         return self._counter.status()
 
     def _note_damage(self, source: Source | Kept) -> None:
@@ -215,7 +215,10 @@ class _Pieces:
             self._end(bytes(self.tail))
 
     def _end(self, text: bytes) -> None:
-        """Set `after` to the metadata in the text after the array's closing bracket."""
+        """Set `after` to the metadata in the text after the array's closing bracket.
+
+        Raise NotATrace if a second document follows. Count any other text that does not parse as a finding.
+        """
         after = suffix(text, self.cutter.head.is_object, self.cutter.counter)
         if after is None:
             if second_document("]" + text.decode("utf-8", "replace"), 0, self.cutter.head.is_object):
@@ -244,14 +247,14 @@ class _Pieces:
                 return table
         query = known_keys(piece.file, 1 << 20, keys, refuse_suspect=True, marked=piece.marked)
         table = self._table(query, piece.file)
-        # If one piece needs its times as text, later pieces probably do, too.
+        # If one piece needs its times as text, later pieces probably need it as well.
         self.has_text_times = self.has_text_times or (piece.doubles and table is not None)
         return table
 
     def _known_keys(self, file: Path, limit: int) -> frozenset[str] | None:
         """Return the keys of the entries, or None if some are unknown or DuckDB cannot read the piece.
 
-        Also return None after a piece with unknown keys, because later pieces probably have them, too.
+        After a piece with unknown keys, always return None, because later pieces probably have unknown keys as well.
         """
         if self.has_unknown:
             return None

@@ -44,7 +44,10 @@ class Scan:
 
 
 def scan(path: Path, head: Head) -> Scan:
-    """Read a file once, and fill `head`. Raise NotATrace, TooLarge, or OSError if the file cannot be read."""
+    """Read a file once, and fill `head`.
+
+    Raise NotATrace if the file has no event array, TooLarge if it exceeds a limit, and OSError if it cannot be read.
+    """
     source, digest, tail, kept_chunks = Source(path, limits=head.limits), hashlib.sha256(), _Tail(), deque[bytes]()
     stamp = stamp_of(path)
     for chunk in _hashed(source.chunks(), digest):

@@ -138,8 +138,8 @@ def _loses_digits(data: memoryview) -> bool:
     """Return whether a time has more digits than a double can represent.
 
     A test of characters at fixed distances from each decimal point comes first, because it is ten times as fast as the
-    pattern. A match of the pattern has a digit 10 before the point. It also has a digit 4 after the point or 14 before
-    it, or an 8 or 9 13 before it.
+    pattern. A match of the pattern has a digit 10 places before the point. It also has a digit 4 places after the point
+    or 14 places before it, or the digit 8 or 9 at 13 places before it.
     """
     codes = np.frombuffer(data, dtype=np.uint8)
     points = _points(codes)
@@ -151,7 +151,7 @@ def _loses_digits(data: memoryview) -> bool:
 
 
 def _points(codes: np.ndarray) -> np.ndarray:
-    """Return the indices of decimal points."""
+    """Return the indices of all decimal points in `codes`."""
     return _where(codes, lambda block: block == ord("."))
 
 

@@ -129,7 +129,7 @@ class Kept:
         self._chunks, self._packed_bytes, self._on_bytes = chunks, packed_bytes, on_bytes
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield the decompressed content."""
+        """Yield the decompressed content, in the chunks that the first pass kept."""
         n_chunks, reported_bytes = len(self._chunks), 0
         while self._chunks:
             chunk = self._chunks.popleft()

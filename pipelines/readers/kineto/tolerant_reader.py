@@ -27,7 +27,7 @@ _KEY_FOLLOWS = re.compile(r'\]\s*,\s*"')
 
 
 def mark_times(text: bytes) -> bytes:
-    """Quote and mark fractional times so that every digit reaches the table as text."""
+    """Quote and mark times with a fraction, because every digit must reach the table as text."""
     return _TIME.sub(rb'\1"' + TIME_MARK.encode() + rb'\2"', text)
 
 
@@ -86,8 +86,8 @@ def _may_follow(text: str, begin: int, after_quotes: bool) -> bool:
     """Return whether a repaired entry may end at `begin`.
 
     A comma, the end of the text or the end of the array must follow. Extra brackets may precede the comma.
-    `after_quotes`: whether quotes in the entry were escaped, so that it may have ended too early. Then text after the
-    comma that looks like JSON is the remainder of the entry.
+    `after_quotes`: whether quotes in the entry were escaped. Then the entry may have been ended too early, and text
+    after the comma that looks like JSON is the remainder of the entry.
     """
     match = _SURPLUS.match(text, begin)
     next_pos = match.end() if match else begin
@@ -101,7 +101,10 @@ def _may_follow(text: str, begin: int, after_quotes: bool) -> bool:
 
 
 def _same(text: str, clean: str, stop: int) -> int:
-    """Return the position in `text` that became `stop` in `clean`, in which bare words were replaced with null."""
+    """Return the position in `text` that corresponds to the position `stop` in `clean`.
+
+    `clean` is `text` with its bare words replaced by null.
+    """
     n_added = 0
     for match in _NO_NUMBER.finditer(text):
         if match.start() + n_added >= stop:
@@ -206,7 +209,7 @@ class _Reader:
         return end
 
     def next_entry(self, at: int) -> int | None:
-        """Return the start of the entry after that at `at`, or None if no entry follows in the stretch.
+        """Return the start of the entry after the entry at `at`, or None if no entry follows in the stretch.
 
         The stretch may end in an entry whose objects have phases. The next stretch then begins with this entry. If the
         entry has no end there either, it is truncated, and the first object with a phase counts as the next entry.

@@ -95,7 +95,10 @@ class Entries:
         return item
 
     def append(self, listing: Listing, items: list[Any]) -> None:
-        """Write the items to the history if they are allocator events, else append them to the list."""
+        """Write the items to the history if they are allocator events, else append them to the list.
+
+        Raise BrokenPickle if a list has both allocator events and other items.
+        """
         if not items:
             return
         if type(items[0]) is not Event:
@@ -123,7 +126,10 @@ class Entries:
     # Check after the whole pickle is read.
 
     def devices(self, top: Any) -> list[int]:
-        """Return the device of each history in the order of the file. A device is an index in `device_traces`."""
+        """Return the device of each history in the order of the file. A device is an index in `device_traces`.
+
+        Raise BrokenPickle if the pickle's top object `top` is not that of a snapshot.
+        """
         if type(top) is not Item or type(top.get("segments")) is not Listing:
             raise BrokenPickle("it has no list `segments`: it is no snapshot of torch.cuda.memory")
         if any(part is not _WRITTEN for part in top["segments"]):
@@ -179,7 +185,10 @@ class Entries:
         return self._frames.setdefault(frame, frame)
 
     def _stack_of(self, item: Item) -> int | None:
-        """Return the stack's number, or None if no stack was recorded."""
+        """Return the number of an item's stack, or None if no stack was recorded.
+
+        Raise BrokenPickle if the item's frames are not a list of frames.
+        """
         frames = item.get("frames")
         if isinstance(frames, Listing):
             stack = self._stack(frames) if frames else None
@@ -257,7 +266,10 @@ class Entries:
 
 
 def _whole(item: Item, key: str, signed: bool = False) -> int | None:
-    """Return `item[key]`, or None if it is missing. Raise BrokenPickle unless it is an integer that fits a BIGINT."""
+    """Return `item[key]`, or None if it is missing. Raise BrokenPickle unless it is an integer that fits a BIGINT.
+
+    A negative integer is accepted only if `signed`.
+    """
     value = item.get(key)
     if value is None:
         return None
@@ -302,7 +314,10 @@ def _text(item: Item, key: str) -> str | None:
 
 
 def _pool(value: Any) -> str | None:
-    """Return the id of a memory pool (two integers) as text such as `0.0`, or None. Raise BrokenPickle."""
+    """Return the id of a memory pool as text such as `0.0`, or None.
+
+    Raise BrokenPickle unless it is a tuple of two integers.
+    """
     if value is None:
         return None
     if type(value) is tuple and len(value) == 2 and all(type(part) is int for part in value):

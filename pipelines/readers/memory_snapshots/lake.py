@@ -82,7 +82,7 @@ def _read(content: Iterable[bytes], files: RowFiles) -> tuple[Entries, bool, str
     entries.stream = PickleStream(content, entries.fold, entries.append, entries.intern_list)
     try:
         top = entries.stream.load()
-        for _piece in content:  # bytes after the pickle belong to the content, too
+        for _piece in content:  # the hash covers the bytes after the pickle
             pass
         devices = entries.devices(top)
         return entries, "external_annotations" in top, _settings_text(top.get("allocator_settings")), devices
@@ -91,9 +91,10 @@ def _read(content: Iterable[bytes], files: RowFiles) -> tuple[Entries, bool, str
 
 
 def _settings_text(settings: Any) -> str | None:
-    """Return the settings as JSON, or None without settings. Raise BrokenPickle.
+    """Return the settings as JSON, or None without settings.
 
-    A few hundred bytes of a pickle can describe values of any size, since they may refer to each other.
+    Raise BrokenPickle if they cannot be written as JSON, or are too long. A few hundred bytes of a pickle can describe
+    values of any size, since values may refer to each other.
     """
     if not settings:
         return None
@@ -132,12 +133,12 @@ class _Content:
 
     @property
     def key(self) -> str:
-        """The first 16 hex digits of the SHA-256."""
+        """The first 16 hex digits of the content's SHA-256, the key of the set."""
         return self._digest.hexdigest()[:16]
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of the pickle."""
+        """Number of bytes of the decompressed content."""
         return self._source.unpacked_bytes
 
 

@@ -293,9 +293,10 @@ class PickleStream:
         return pos + size
 
     def _shared(self, items: tuple[Any, ...], pos: int) -> tuple[Any, ...]:
-        """Return the first equal tuple, because each entry of a snapshot has a pool id, and most ids are equal.
+        """Return the first tuple of the file that equals `items`.
 
-        Raise BrokenPickle for a tuple of more than numbers and texts, because hashing 50 nested tuples can take years.
+        Each entry of a snapshot has the id of a pool as a tuple. Most ids are equal, so they share one tuple. Raise
+        BrokenPickle for a tuple of more than numbers and texts, because hashing 50 nested tuples can take years.
         """
         if not _OF_TUPLES.issuperset(map(type, items)):
             self._fail(pos, "a tuple of more than numbers and texts")

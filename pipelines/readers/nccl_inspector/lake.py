@@ -49,7 +49,10 @@ def is_log(path: Path) -> bool:
 
 
 def read_log(reading: Reading, path: Path, _: Collection[Path]) -> Read:
-    """Stage the tables of one log. Raise Rejected."""
+    """Stage the tables of one log.
+
+    Raise Rejected if the log has no complete line, or the log or a line is too large.
+    """
     source, records, first_line = Source(path, limits=reading.limits), Records(), b""
     with tempfile.TemporaryDirectory() as folder:
         with RowFiles(Path(folder), COLUMNS) as files:

@@ -100,7 +100,10 @@ class Records:
         self._context, self._left = None, {}
 
     def _context_of(self, record: dict[str, Any], kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the header and metadata of a record, or else of its dump. Raise BadLine without either."""
+        """Return the header and metadata of a record or, if the record has none, of the dump that contains it.
+
+        Raise BadLine if neither the record nor its dump has them, or the record's are not objects.
+        """
         if "header" in record and "metadata" in record:
             try:
                 return _object(record, "header"), _object(record, "metadata")
@@ -164,9 +167,10 @@ def _whole(record: dict[str, Any], key: str) -> int | None:
 
 
 def _ns(record: dict[str, Any], key: str) -> int | None:
-    """Return a time or duration in ns from `record[key]` in us, or None if it is missing. Raise ValueError.
+    """Return a time or duration in ns from `record[key]` in us, or None if it is missing.
 
-    The plugin writes 0 for an unknown time, so a time of 0 is None. A duration of 0 stays 0.
+    Raise ValueError unless it is an integer in the range of times. The plugin writes 0 for an unknown time, so a time
+    of 0 is None. A duration of 0 stays 0.
     """
     value = _whole(record, key)
     if value is not None and value > _LATEST_US:

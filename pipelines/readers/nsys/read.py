@@ -57,7 +57,8 @@ def processes(path: Path, limits: Limits) -> list[str]:
 def read(request: ReadRequest) -> ReadTrace | KnownTrace:
     """Read one process of an export: the process named `part`, or the only process. See EventInput.read.
 
-    Raise TraceRejected, or OSError if the file cannot be read.
+    Raise TraceRejected for a report that is not exported yet, or a file that cannot be ingested. Raise OSError if the
+    file cannot be read.
     """
     path = request.path
     if path.name.endswith(_REPORTS):

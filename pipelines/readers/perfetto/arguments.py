@@ -73,7 +73,8 @@ def _value(annotation: Any, interned: Interned) -> Any:
 def _several(annotation: Any, interned: Interned) -> Any:
     """Return the array or the dict of an annotation without a scalar value.
 
-    If it has neither, return [], because PyTorch writes an empty list, such as the sizes of a scalar tensor, like this.
+    If it has neither, return []. PyTorch writes such an annotation for an empty list, for example the sizes of a scalar
+    tensor.
     """
     if annotation.dict_entries:
         return arguments(annotation.dict_entries, interned)

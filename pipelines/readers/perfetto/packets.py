@@ -52,13 +52,20 @@ class Packets:
         self._unpacked = 0
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield the packets. Raise Damaged if the file is truncated or broken, TooLarge, or OSError."""
+        """Yield the packets.
+
+        Raise Damaged if the file is truncated or broken, TooLarge if it exceeds a limit, and OSError if it cannot be
+        read.
+        """
         for packet, offset in _Pieces(self._inflated(), self.limits):
             self.offset = offset
             yield packet
 
     def inside(self, compressed: bytes) -> Iterator[bytes]:
-        """Yield the packets in a packet's `compressed_packets`, a zlib or gzip stream. Raise Damaged or TooLarge."""
+        """Yield the packets in a packet's `compressed_packets`, a zlib or gzip stream.
+
+        Raise Damaged if the stream is broken, and TooLarge if the decompressed packets exceed a limit.
+        """
         for packet, _ in _Pieces(self._counted(self._inflated_field(compressed)), self.limits):
             yield packet
 

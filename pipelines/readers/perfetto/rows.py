@@ -52,8 +52,8 @@ class Track:
 class Rows:
     """Rows of all packets, in order.
 
-    Afterward `tracks` has the tracks by id. `counts` has the number of faults by kind, and `others` the number of
-    packets and events of kinds that are not read.
+    After all rows are read from `of`, `tracks` has the tracks by id. `counts` has the number of faults by kind, and
+    `others` the number of packets and events of kinds that are not read.
     """
 
     def __init__(self, packet_type: Any, decode_error: type[Exception]) -> None:

@@ -42,7 +42,7 @@ _TRACKS = (
 
 @input_table("_perfetto_rows", layer="ingest", doc="One row: an event of a Perfetto trace.", columns=_ROWS)
 def stage_rows(con: duckdb.DuckDBPyConnection, rows: Iterable[Row]) -> int:
-    """Fill the table, and return the number of rows."""
+    """Fill the table of rows, and return their number."""
     create_table(con, "_perfetto_rows")
     timed = ((i, _NO_TIME if row[_TIME] is None else row[_TIME], *row) for i, row in enumerate(rows))
     return insert_parts(con, "_perfetto_rows", timed)
@@ -50,7 +50,7 @@ def stage_rows(con: duckdb.DuckDBPyConnection, rows: Iterable[Row]) -> int:
 
 @input_table("_perfetto_tracks", layer="ingest", doc="One row: a track of a Perfetto trace.", columns=_TRACKS)
 def stage_tracks(con: duckdb.DuckDBPyConnection, tracks: dict[int, Track]) -> None:
-    """Fill the table from the tracks' descriptors."""
+    """Fill the table of tracks from their descriptors."""
     create_table(con, "_perfetto_tracks")
     insert_parts(con, "_perfetto_tracks", _resolved(tracks))
 

@@ -113,7 +113,10 @@ def beside(path: Path) -> list[Path]:
 
 
 def header(path: Path) -> list[str]:
-    """Return the column names of a CSV file in lower case, or [] if its first line is not CSV. Raise OSError."""
+    """Return the column names of a CSV file in lower case, or [] if its first line is not CSV.
+
+    Raise OSError if the file cannot be read.
+    """
     with path.open("rb") as file:
         line = file.readline(1 << 16)
     try:
@@ -156,7 +159,9 @@ def stage_file(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) ->
 
 
 def stage_agents(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) -> list[Finding]:
-    """Fill `_rocm_agents`. Return findings about missing or wrong data. Raise TraceRejected.
+    """Fill `_rocm_agents`.
+
+    Return findings about missing or wrong data. Raise TraceRejected if DuckDB cannot read the file.
 
     An agent's number is logical_node_id, which the program sees (rocprofv3's default, relative), else node_id.
     """
@@ -175,7 +180,10 @@ def stage_agents(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) 
 
 
 def processes_of(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) -> set[int]:
-    """Return the process ids in a file of calls, or an empty set without such a column. Raise TraceRejected."""
+    """Return the process ids in a file of calls, or an empty set if the file has no such column.
+
+    Raise TraceRejected if DuckDB cannot read the file.
+    """
     if "process_id" not in (names := _names(path)):
         return set()
     source = _read(con, path, names, max_line_mib)
@@ -185,9 +193,10 @@ def processes_of(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) 
 
 
 def is_by_kind(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) -> bool:
-    """Return whether GPU work names its agent by kind (GPU 0), so that this number is the device.
+    """Return whether GPU work names its agent by kind (GPU 0). The number is then the number of the device.
 
-    rocprofv3 writes agents by kind with --agent-index=type-relative.
+    rocprofv3 writes agents by kind with --agent-index=type-relative. Raise TraceRejected if DuckDB cannot read the
+    file.
     """
     if "agent_id" not in (names := _names(path)):
         return False

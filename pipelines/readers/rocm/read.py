@@ -127,7 +127,7 @@ def _system_numbers(export: Exported, end: str) -> dict[int, int]:
 
 
 def _named(gpu: list[Process]) -> dict[str, Process]:
-    """Return the processes by unique names."""
+    """Return the processes by the unique names of their traces."""
     pids = [process.pid for process in gpu]
     return {
         str(process.pid) if pids.count(process.pid) == 1 else f"{process.pid}{process.end}.{process.row}": process

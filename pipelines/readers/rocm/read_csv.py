@@ -61,7 +61,10 @@ def read(request: ReadRequest) -> ReadTrace | KnownTrace:
 
 
 def processes(path: Path, limits: Limits) -> list[str]:
-    """Return the ids of the processes with GPU work if the files have several, else []. Raise TraceRejected."""
+    """Return the ids of the processes with GPU work if the files have several, else [].
+
+    Raise TraceRejected if DuckDB cannot read a file.
+    """
     max_line_mib = limits.max_event_mib
     with database.connect() as con:
         files = _of_rows(path)
@@ -77,7 +80,7 @@ def processes(path: Path, limits: Limits) -> list[str]:
 def stage(con: duckdb.DuckDBPyConnection, request: ReadRequest) -> Contents:
     """Fill the tables that `_rocm_events.sql` reads, and return the trace's metadata and findings.
 
-    Raise TraceRejected.
+    Raise TraceRejected if a file cannot be read.
     """
     path, part, max_line_mib = request.path, request.part, request.limits.max_event_mib
     files = _of_rows(path)

@@ -49,7 +49,10 @@ _NEEDED = {
 
 
 def recognise(path: Path) -> bool:
-    """Return whether `path` is JSON of rocprofv3, by its first key, because Kineto's traces end in .json.gz, too."""
+    """Return whether `path` is JSON of rocprofv3, by its first key.
+
+    The name does not suffice, because names of Kineto's traces also end in .json.gz.
+    """
     head = b""
     for chunk in Source(path).chunks():
         head += chunk[:_HEAD]
@@ -59,9 +62,10 @@ def recognise(path: Path) -> bool:
 
 
 def processes(path: Path) -> list[str]:
-    """Return the names of the traces of a file with several processes, else []. Raise TraceRejected.
+    """Return the names of the traces of a file with several processes, else [].
 
-    A name is the process id, or the index in the list if the ids are not unique.
+    A name is the process id, or the index in the list if the ids are not unique. Raise TraceRejected if the file is not
+    JSON.
     """
     if not _may_hold_several(path):  # a pass without parsing, because few files have several processes
         return []

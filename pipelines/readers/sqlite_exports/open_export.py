@@ -1,4 +1,4 @@
-"""Untrusted SQLite file, opened so that only its plain tables can be read.
+"""Untrusted SQLite file, of which only the plain tables can be read.
 
 A database can contain views, triggers, virtual tables and generated columns, which run code of the file's author.
 Profilers do not write them, so a table that is or has one of these is rejected. Nothing is written, and no lock is
@@ -115,7 +115,7 @@ class Exported:
             raise self.rejected(reason) from None
 
     def rejected(self, why: str) -> TraceRejected:
-        """Return a TraceRejected for this file."""
+        """Return a TraceRejected for this file with the reason `why`."""
         return TraceRejected(self.path, None, why)
 
 

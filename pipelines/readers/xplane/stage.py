@@ -34,7 +34,7 @@ _SESSION = (("start_ns", "BIGINT", "When profiling began, ns since 1970; 0 if un
 
 @input_table("_xplane_rows", layer="ingest", doc="One row: an event of an XSpace.", columns=_ROWS)
 def stage_rows(con: duckdb.DuckDBPyConnection, rows: Iterable[tuple[Any, ...]]) -> int:
-    """Fill the table, and return the number of rows."""
+    """Fill the table of rows, and return their number."""
     create_table(con, "_xplane_rows")
     return insert_parts(con, "_xplane_rows", ((n, *row) for n, row in enumerate(rows)))
 

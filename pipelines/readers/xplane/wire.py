@@ -63,7 +63,7 @@ class Message:
             yield number, value
 
     def text(self) -> str:
-        """Return the bytes as text."""
+        """Return the message's bytes, decoded as UTF-8."""
         return bytes(self.data[self.begin : self.end]).decode("utf-8", "replace")
 
     def _varint(self, offset: int) -> tuple[int, int]:

@@ -95,7 +95,7 @@ class ServingProgram(DecodeProgram):
         yield from ()
 
     def _step(self, name: str, longer: int) -> None:
-        """Run one forward pass, whose kernels take `longer` times as long as those of a token."""
+        """Run one forward pass, whose kernels take `longer` times as long as the kernels of a token's forward pass."""
         before, self.slowdown = self.slowdown, self.slowdown * longer
         with self.m.enter(name, "user_annotation"):
             self._operators()

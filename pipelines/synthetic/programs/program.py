@@ -104,7 +104,7 @@ class StepProgram:
         self._ops += 1
 
     def _side_op(self, stream: int) -> None:
-        """Run an operator on another compute stream, between waits for the main stream and of the main stream."""
+        """Run an operator on another compute stream. It waits for the main stream, which later waits for it."""
         m = self.m
         with m.enter("aten::_fused_side_branch"):
             m.wait(stream, m.record(COMPUTE_STREAM))
@@ -117,7 +117,7 @@ class StepProgram:
         m.advance(self.draw(3000))
 
     def _item(self) -> None:
-        """Read a number back from the GPU."""
+        """Read a number back from the GPU, as `tensor.item()` does."""
         with self.m.enter("aten::item"), self.m.enter("aten::_local_scalar_dense"):
             self._kernel(COPY_OUT, COMPUTE_STREAM, 3000)
             self.m.stream_sync(COMPUTE_STREAM)

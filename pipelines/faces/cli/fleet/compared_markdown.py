@@ -21,9 +21,10 @@ def markdown(
     judged: str = "",
     commands: Sequence[str] = (),
 ) -> str:
-    """Return the comment. `causes`: the same windows by cause. `notes`: caveats. `judged`: the result of --fail-on.
+    """Return the comparison as the Markdown of a comment on a pull request.
 
-    `commands`: commands that show more.
+    `causes`: the same windows by cause. `notes`: caveats. `judged`: the result of --fail-on. `commands`: commands that
+    show more.
     """
     blocks = [f"### {in_markdown(sentence(comparison.whole))}"]
     blocks += [f"**{in_markdown(judged)}**"] if judged else []

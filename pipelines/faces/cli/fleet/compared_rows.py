@@ -139,7 +139,7 @@ def _wrapped(text: str, width: int, style: str) -> Iterator[Text]:
 
 
 def _described(window: dict[str, Any]) -> str:
-    """Return the description of a side: its file, device, windows, and their mean times.
+    """Return the description of a side: its file, its device, its windows, and the windows' mean times.
 
     The id of a trace in a lake is omitted, because the user named it.
     """

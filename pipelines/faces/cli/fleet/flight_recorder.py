@@ -53,7 +53,7 @@ def flight_recorder(
 
 
 def as_json(verdict: Verdict) -> dict[str, Any]:
-    """Return the verdict with all groups, for JSON."""
+    """Return the verdict with all process groups, for JSON."""
     groups = [_group_json(group) for group in verdict.groups]
     root = verdict.root and groups[verdict.groups.index(verdict.root)]
     unplaced = [vars(entry) for entry in verdict.unplaced]

@@ -1,4 +1,4 @@
-"""`tracelake check`: a check whether every file of the lake is unchanged since it was written."""
+"""`tracelake check`: verification that no file of the lake has changed since it was written."""
 
 from __future__ import annotations
 

@@ -54,7 +54,10 @@ LOG_EVERY_S = 30.0
 
 @contextmanager
 def engine_at(name: str | None, address: str | None, store: str | None) -> Iterator[Any]:
-    """Yield the engine, or None if none is requested. Ctrl-C in the block cancels the submitted units, and exits with 130."""
+    """Yield the engine, or None if none is requested.
+
+    An interrupt in the block (Ctrl-C or SIGTERM) cancels the submitted units, and exits with status 130 or 143.
+    """
     if name is None:
         if address or store:
             raise typer.BadParameter(f"--address and --store need --engine: {_NAMES}")
@@ -100,7 +103,10 @@ def following(what: str) -> Iterator[Callable[[Any, Any], None]]:
 
 
 def tell_failed(run: Any) -> None:
-    """Print the failed units on stderr. Their files are in `rejects`, too. Raise typer.Exit if a unit failed."""
+    """Print the failed units on stderr, and raise typer.Exit if a unit failed.
+
+    The files of failed units are in `rejects`. If they could not be stored there, print the reason.
+    """
     for failure in run.failed[:_SHOWN]:
         file_names = ", ".join(Path(item).name for item in failure.items[:3])
         more = f" and {len(failure.items) - 3} more" if len(failure.items) > 3 else ""

@@ -1,4 +1,4 @@
-"""`tracelake materialize`: the model tables of a lake."""
+"""`tracelake materialize`: computation of the model tables of a lake."""
 
 from __future__ import annotations
 

@@ -199,7 +199,10 @@ _NO_COLUMN = re.compile(r'(?:Referenced column|does not have a column named) "([
 
 
 def _hint(error: str, tables: list[str]) -> str:
-    """Return the advice for an error of DuckDB: similar column names in the tables of the query, and how to list columns."""
+    """Return the advice for an error of DuckDB.
+
+    It has similar column names in the tables of the query, and how to list tables and columns.
+    """
     from pipelines.base.close_names import near
     from pipelines.models.catalog import load_catalog
 

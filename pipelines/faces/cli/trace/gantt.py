@@ -1,4 +1,7 @@
-"""`tracelake gantt`: a picture of a schedule's run. Also the demo's comparison of engines."""
+"""`tracelake gantt`: a picture of a schedule's run.
+
+Also the comparison of engines that `tracelake demo` runs and prints.
+"""
 
 from __future__ import annotations
 

@@ -111,10 +111,10 @@ def _use_annotations(con: Any, trace_id: str, annotations: Path | None) -> Path 
 
 
 def _nearest_capture(con: Any, trace_id: str, lake: Lake) -> str | None:
-    """Return the id of the trace of the lake that captured graphs nearest to this trace, earlier traces first.
+    """Return the id of the lake's trace that captured graphs and began last before this trace, or else first after it.
 
-    It has the same job or folder and the same rank. Return None if none of the _TRIED nearest traces captured graphs,
-    or if the stored tables show that this trace has no replays.
+    Only traces of the same job or folder and of the same rank count, of which _TRIED are tried. Return None if none of
+    these captured graphs, or if the stored tables show that this trace has no replays.
     """
     from pipelines.base.datafiles import rule_rows
     from pipelines.lake.read.one_trace import STORED, stored_tables

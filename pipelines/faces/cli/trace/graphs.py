@@ -83,8 +83,8 @@ def _answer(con: Any, catalog: Any, trace_id: str, inputs: GraphInputs) -> dict[
     from pipelines.models.questions import rows_of_question
     from pipelines.models.run import run_models
 
-    # Launches are computed only for traces with a window, and the launches of the trace with the capture are needed,
-    # too.
+    # Launches are computed only for traces with a window. The trace with the capture gets one, because its launches are
+    # also needed.
     traces = con.execute("SELECT trace_id FROM traces ORDER BY trace_id").fetchall()
     request_windows(con, [WindowRequest(loaded_id) for (loaded_id,) in traces])
     is_usual = not (inputs.capture_trace_id or inputs.annotations)

@@ -42,8 +42,9 @@ def opened(
 def use_memory(con: Any, trace_id: str) -> int:
     """Give an opened trace the memory that its models need. Return how many of its models run concurrently.
 
-    Each model runs on one core, because on two cores a model of few rows takes a fifth more CPU time and is not faster.
-    The models of a long trace run one after another on all cores, because two of them would need too much memory.
+    Each model of a short trace runs on one core, because on two cores a model of few rows takes a fifth more CPU time
+    and is not faster. The models of a long trace run one after another on all cores, because two of them would need too
+    much memory.
     """
     from pipelines.base.database import at_most, give_back
     from pipelines.models.sqltext import quoted

@@ -51,8 +51,8 @@ def slice_(
 ) -> None:
     """Write a step of a trace, or the rows of a query, as a trace for Perfetto (ui.perfetto.dev).
 
-    Rows with trace_id and event_id become these events, with the arrows between them; other columns are added to their arguments.
-    Rows with start_ns (or at_ns) become slices if they have duration_ns or end_ns, else counters if they have numbers, else marks.
+    A row with trace_id and event_id becomes that event, with the arrows between such events; its other columns are added to the event's arguments.
+    A row with start_ns (or at_ns) becomes a slice if it has duration_ns or end_ns; otherwise a counter if it has numbers; otherwise a mark.
 
     Example: `tracelake slice rank3.json.gz --step 5 --out step5.json.gz`
 

@@ -259,7 +259,7 @@ def _why_none(reason: str) -> str:
 def _check_profiler(subject: str, window_options: _WindowOptions, answers: Sequence[Why]) -> None:
     """Exit if the user passed --untraced, but the cost of the profiler is unknown.
 
-    If the user passed --without-profiler, print why the causes include the profiler.
+    If the user passed --without-profiler, but the causes include the profiler, print the reason.
     """
     from pipelines.base.datafiles import threshold
 

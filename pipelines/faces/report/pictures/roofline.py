@@ -87,7 +87,7 @@ def _measured(row: Row) -> float | None:
 
 
 def _roof(row: Row) -> tuple[float, float]:
-    """Return the peak rate in TFLOP/s and the bandwidth in GB/s."""
+    """Return the device's peak rate in TFLOP/s and its bandwidth in GB/s, as derived from the row."""
     return row["flops_matrix"] / row["ideal_ns"] / 1000, row["bytes"] / row["memory_ns"]
 
 

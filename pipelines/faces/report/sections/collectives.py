@@ -9,7 +9,10 @@ from pipelines.faces.report.tables import table
 
 
 def collectives(subject: Subject) -> Section:
-    """Return the section on the shown rank's communication kernels, summed by kind and size, most time beyond the ideal first."""
+    """Return the section on the shown rank's communication kernels, summed by kind and size.
+
+    The row with the most time beyond the ideal comes first.
+    """
     rows = subject.rows("collective-sizes")
     if not rows:
         return section("collectives", "Collectives", macros.missing(f"{subject.label} ran no communication kernels"))

@@ -36,7 +36,7 @@ def stuck(subject: Subject) -> str:
 
 
 def _sets(subject: Subject) -> list[tuple[Row, list[Row]]]:
-    """Return the sets of dumps that belong to the traces, with their verdicts, the root first."""
+    """Return the dump sets that belong to the traces, each with its verdicts, those on the hang's root first."""
     sets = subject.rows_of_all("hang-dumps")
     verdicts = subject.rows_of_all("hang-verdicts") if sets else []
     return [(dump_set, [row for row in verdicts if row["set_id"] == dump_set["set_id"]]) for dump_set in sets]
@@ -47,7 +47,7 @@ def _root(rows: list[Row]) -> Row | None:
 
 
 def _stuck_on(root: Row) -> tuple[str, str]:
-    """Return where the job hangs, and why."""
+    """Return the call on which the job hangs, and the reason, from the verdict on the root of the hang."""
     culprits, waiting, dump_missing = (json.loads(root[key]) for key in ("culprits", "waiting", "dump_missing"))
     is_ambiguous = OVERWRITTEN in root["confidence"]
     # The table has no operation by rank.

@@ -45,7 +45,7 @@ def head(subject: Subject) -> dict[str, Any]:
 
 
 def _title(subject: Subject) -> str:
-    """Return the name of the job, or else of the trace's file or the capture's folder."""
+    """Return the title of the page: the name of the job, or else of the trace's file or the capture's folder."""
     first = subject.traces[0]
     path = Path(first["path"])
     return first["job"] or (path.parent.name if len(subject.traces) > 1 else path.name)

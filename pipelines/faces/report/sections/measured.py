@@ -17,7 +17,10 @@ def has_counters(subject: Subject) -> bool:
 
 
 def measured(subject: Subject) -> Section | None:
-    """Return the section, or None if the lake has no counter files or no kernel of the trace has counters."""
+    """Return the section on the shown rank's kernels and operators with hardware counters.
+
+    Return None if the lake has no counter files, or no kernel of the trace has counters.
+    """
     rows = subject.rows("counted-kernels") if has_counters(subject) else []
     if not rows:
         return None

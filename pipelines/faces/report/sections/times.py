@@ -137,10 +137,11 @@ def _overlap(subject: Subject, rows: list[Row], many: bool) -> Markup:
 
 
 def _exposed_parts(subject: Subject) -> dict[tuple[int, int], tuple[int, int, int]]:
-    """Return exposed communication by (rank, device): ns of waiting for late ranks, of transfer, and of time that cannot be split.
+    """Return the parts of exposed communication by (rank, device), in ns.
 
-    The three add up to `exposed_communication_ns`. Return an empty dict if no other rank is known, because the page is
-    about a single trace, or the lake has no other rank of the job.
+    The parts are waiting for late ranks, transfer, and time that cannot be split. They add up to
+    `exposed_communication_ns`. Return an empty dict if no other rank is known, because the page is about a single
+    trace, or the lake has no other rank of the job.
     """
     rows = [row for row in subject.rows_of_capture("exposed-communication") if row["wait_ns"] is not None]
     return {(row["rank"], row["device"]): (row["wait_ns"], row["transfer_ns"], row["unsplit_ns"]) for row in rows}

@@ -28,7 +28,10 @@ _MODELLED = {
 
 
 def utilization(subject: Subject) -> Section:
-    """Return the section. It states the reason if nothing is modeled or the peaks of the device are unknown."""
+    """Return the section on hardware utilization.
+
+    If no operator has a model, or the peaks of the device are unknown, the section states that.
+    """
     covered = subject.rows("work-coverage")
     if not covered:
         return section("utilization", "Utilization", macros.missing(f"{subject.label} has no GPU work"))

@@ -204,7 +204,11 @@ def _of_straggler(subject: Subject, row: Row) -> Row:
 
 
 def _why_late(subject: Subject, rank: int) -> str:
-    """Return advice that names the cause on which the rank spends more GPU time than the median of the other ranks."""
+    """Return advice on a late rank.
+
+    It names the cause on which the rank spends more GPU time than the median of the other ranks. Without such a cause,
+    it is to look at the rank's work before the collectives.
+    """
     rows = [row for row in subject.rows_of_capture("straggler-causes") if row["rank"] == rank]
     if not rows or (rows[0]["gpu_ns"] or 0) <= (rows[0]["usual_ns"] or 0):
         return f"look at what rank {rank} does before the collectives that the others wait in"
