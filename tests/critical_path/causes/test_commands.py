@@ -63,7 +63,6 @@ FIXED = {
 """First runs, and the fix that the second run applies."""
 NOT_AMONG_THEM = {
     "item_each_step": "the host is behind the GPU when it asks",
-    "finite_check": "so it is with the profiler, whose cost is too small to be left out: a traced second run gains nothing",
     "generation": "the host is behind the GPU when it asks",
     "elementwise_fused": "the GPU binds, and what fusing saves there is not in a trace of unfused kernels",
 }
