@@ -301,7 +301,11 @@ def attack(n: int, seed: int) -> Tally:
 
 
 def tried(kind: str, name: str, data: bytes) -> tuple[str, str]:
-    """Return the outcome of a file (whole, told, rejected, not taken, silent or traceback), and why it is a failure."""
+    """Return the outcome of a file (whole, told, rejected, not taken, silent or traceback), and why it is a failure.
+
+    whole: all content is in the rows. told: a finding reports missing parts. not taken: no reader recognizes the file.
+    silent: content is missing without a finding. Exceeding the limit of time or memory counts as traceback.
+    """
     began, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with tempfile.TemporaryDirectory(prefix="tracelake-attack-") as folder:
         path = Path(folder) / name

@@ -20,7 +20,7 @@ ARCHIVES = ("pairs.tar", "more.tar")
 
 
 class Truth:
-    """The files truth.json and pairs.tar, which are complete after each program."""
+    """The file truth.json and the archives of traces (pairs.tar, more.tar), which are up to date after each program."""
 
     def __init__(
         self, out: Path, machine: dict[str, Any], packed: bool, limit_bytes: int, *, resume: bool = False

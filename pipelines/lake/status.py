@@ -37,7 +37,7 @@ RUNS = Path(DAGSTER, "history", "runs.db")
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of a healthy lake."""
+    """The limits that a healthy lake does not exceed."""
 
     lag_seconds: float = 3600.0
     """The time that the oldest waiting file has been in the watched folder, s."""

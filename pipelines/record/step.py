@@ -165,9 +165,10 @@ class SampledStep:
             self._end(span)
 
     def _around(self, stack: list[Span]) -> Span:
-        """Return the thread's innermost span inside this context's user span.
+        """Return the innermost open span of the thread inside the current user span of this context.
 
-        Other tasks of the thread have other user spans.
+        Several tasks may run on one thread, each with its own user spans, so the innermost span of the thread may
+        belong to another task.
         """
         current = _CURRENT.get()
         if current is not None and (current.end is not None or current not in self._spans):

@@ -177,7 +177,8 @@ def _need_intact(lake: Lake, batch: Batch, tables: Set[str] | None = None) -> No
 def _batch_of(lake: Lake, trace: Forgotten) -> Batch:
     """Return the batch of a trace to be removed, or the batch that its batch was merged into.
 
-    If the trace was ingested again after a killed removal had hidden it, keep the trace in the later batch.
+    A trace may have been ingested again after a killed removal had hidden it. Then return its old batch, so that the
+    trace stays in the later batch.
     """
     batch = lake.known_traces().get(trace.trace_id, Batch(trace.batch_id))
     if batch.batch_id == trace.batch_id:
@@ -199,9 +200,10 @@ def _remove_rows(lake: Lake, batch: Batch, trace_id: str) -> int:
 
 
 def _remove_counters(lake: Lake, trace_id: str) -> int:
-    """Remove the hardware counters that came with a trace, unless it was ingested again. Return their number.
+    """Remove the hardware counters that came with a trace, unless the trace was ingested again.
 
-    The marker comes last, so the next run completes a removal that was killed.
+    Return the number of removed rows, without the marker's row. The marker comes last, so the next run completes a
+    removal that was killed.
     """
     batch = lake.known(COUNTER_MARK).get(trace_id)
     if batch is None or trace_id in lake.known_traces():

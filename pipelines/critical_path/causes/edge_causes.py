@@ -289,7 +289,9 @@ class _Window:
         self._set(wins, self.cause_of_rule[rule], mark)
 
     def _of_first_calls(self, is_own: Flags) -> None:
-        """Set the cause of the first operator or call with a name, if it takes far longer than the others."""
+        """Set the cause of the first operator or call of each name, if it takes far longer than the others of that
+        name.
+        """
         events, names, owner = self.events, self.names, self.owner
         n_others = names.n_events[events.name] - 1
         others_ns = names.duration[events.name] - events.duration
@@ -312,7 +314,7 @@ class _Window:
     def _generic(self) -> Flags:
         """Return which edges have a generic cause (m,): operators, launches, or gaps that are named after a thread.
 
-        Their cause follows from the edge's type alone, so a more specific cause may replace it.
+        A generic cause follows from the edge's type alone, so a more specific cause may replace it.
         """
         host = np.isin(self.result.cause, [CAUSES.index("host_operators"), CAUSES.index("launching")])
         gap = (self.result.cause == CAUSES.index("host_between_operators")) & (self.result.named_after == THREAD)
@@ -356,7 +358,7 @@ class _Window:
     def _of_blocking_copies(self, is_own: Flags) -> None:
         """Set `freed` and `freed_with`.
 
-        An operator may wait for a copy to the GPU that it launched. Removing the copy also removes the wait.
+        An operator may launch a copy to the GPU and then wait for this copy. Removing the copy also removes the wait.
         """
         events, on_gpu = self.events, self.events.is_work[self.src_event]
         wait = on_gpu & ~self.to_work & (self.edges.dst & 1 == 1)

@@ -282,7 +282,7 @@ def _places(chosen: Flags) -> Iterator[Ints]:
 
 
 def _early(nodes: HostNodes, threads: Ints, early: dict[str, Any]) -> dict[str, Ints]:
-    """Return, for GPU work that starts before its launch call, the last earlier node of the launching thread."""
+    """Return the last node of the launching thread before each GPU activity that starts before its launch call."""
     key = early["window"] << 20 | early["thread_id"]
     thread = np.minimum(np.searchsorted(threads, key), max(len(threads) - 1, 0))
     span = max(int(nodes.at.max(initial=0)), int(early["at"].max(initial=0))) + 1
@@ -337,8 +337,8 @@ def _waited_for_by_none(
 ) -> Flags:
     """Return which threads (t,) do not count, because neither GPU work nor a counting thread depends on them.
 
-    A thread counts if it launches GPU work or hands over to a thread that counts. In a window without GPU work and
-    without a thread that launches any, all threads count.
+    A thread counts if it launches GPU work, or if it hands over to a thread that counts. In a window without GPU work
+    and without a thread that launches any, all threads count.
     """
     has_work = windows["window"][windows["work_end"] >= 0]
     has_work = np.union1d(has_work, window[np.unique(nodes.thread[works[nodes.thread]])])

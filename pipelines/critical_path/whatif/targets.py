@@ -277,7 +277,7 @@ def _what_there_is(window: Window) -> str:
 
 
 def _owned(names: dict[str, Ints], window: Window) -> str:
-    """Return the names with the most GPU activities in the window, as text."""
+    """Return a text with the owners that have the most GPU activities in the window."""
     count_by_name = {name: int(np.isin(ids, window.events.event_id).sum()) for name, ids in names.items()}
     largest = sorted(
         (name for name in count_by_name if count_by_name[name]), key=lambda name: (-count_by_name[name], name)

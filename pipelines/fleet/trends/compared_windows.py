@@ -181,8 +181,8 @@ def _paired_steps(
 ) -> _Steps:
     """Pair the steps with the same numbers, without warm-up.
 
-    If the two sides have few numbers in common, pair the steps in order. `elsewhere`: the numbers of steps that are
-    warm-up on other ranks, by side.
+    If all common steps are warm-up, pair them nevertheless. If the two sides have few numbers in common, pair the steps
+    in order. `elsewhere`: the numbers of steps that are warm-up on other ranks, by side.
     """
     sides = (control, test)
     numbers = [{window.step for window in steps} for steps in sides]
