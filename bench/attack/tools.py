@@ -376,7 +376,7 @@ def _whole(kind: str) -> tuple[frozenset[tuple[str, str]], int]:
 def _events(kind: str, data: bytes) -> int:
     """Return the minimum number of events that a reader creates from the content, 0 if the content is invalid.
 
-    It is the number counted here, minus the events that the reader omits from the unmutated file.
+    The minimum is the number of events counted here, minus the events that the reader omits from the unmutated file.
     """
     try:
         return _counted(kind, data) + min(_whole(kind)[1], 0)

@@ -103,7 +103,10 @@ def measured_before(out: Path, here: dict[str, Any]) -> dict[str, Any]:
 
 
 def keep_in_archive(path: Path, names: set[str]) -> None:
-    """Rewrite an archive with only these files, or remove it if it has none of them. It may be truncated."""
+    """Rewrite an archive with only the files `names`, or remove the archive if it has none of them.
+
+    The archive may be truncated.
+    """
     partial, copied = path.with_suffix(".partial"), 0
     if names and path.exists():
         # A truncated member belongs to no program in truth.json, because a program is added after its traces are packed.

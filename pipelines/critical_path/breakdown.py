@@ -57,7 +57,7 @@ def rows_of(con: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
 def as_document(row: dict[str, Any]) -> dict[str, float]:
     """Return a row with the field names of the temporal-breakdown document.
 
-    It has three times in us and three percentages, which are zero without GPU work.
+    The document has three times in us and three percentages, which are zero without GPU work.
     """
     return {
         **{key: (row[ns] or 0) / 1000 for key, ns in _TIMES.items()},

@@ -40,14 +40,14 @@ class Limits:
     """The limits that a healthy lake does not exceed."""
 
     lag_seconds: float = 3600.0
-    """The time that the oldest waiting file has been in the watched folder, s."""
+    """Maximum time that a waiting file has been in the watched folder, s."""
     backlog: int | None = None
     rejected: int | None = None
-    """The number of files rejected within a day. None allows any number, which is then reported in `warnings`."""
+    """Maximum number of files rejected within a day. None allows any number, which `warnings` then reports."""
     failed: int = 0
-    """The number of Dagster jobs whose newest run failed, plus the number of models that failed on a trace."""
+    """Maximum number of failures: Dagster jobs whose newest run failed, plus models that failed on a trace."""
     idle_seconds: float | None = None
-    """The time since the last commit, s."""
+    """Maximum time since the last commit, s."""
     free_percent: float = 5.0
 
 

@@ -1,8 +1,8 @@
-"""The removal of one trace from a lake. It is hidden immediately, and then deleted from every file of its batch.
+"""The removal of one trace from a lake. The trace is hidden immediately, and then deleted from every file of its batch.
 
 Its row is first removed from the batch's `traces` file, atomically, which hides the trace in every table. The catalog
-keeps a notice until the removal is complete, so the next run finishes a removal that was killed. This also works if
-compaction merged the batch or retention removed it in the meantime.
+keeps a notice until the removal is complete, so the next run finishes a removal that was killed. The next run can do so
+even if compaction merged the batch or retention removed it in the meantime.
 """
 
 from __future__ import annotations

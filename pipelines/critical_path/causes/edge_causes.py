@@ -135,7 +135,7 @@ def stream_name(number: int) -> str:
 
 
 def edge_causes(edges: Edges, events: Events, names: Names, rules: Sequence[CauseRule]) -> EdgeCauses:
-    """Return the causes of all edges of a window. They partition its time."""
+    """Return the causes of all edges of a window. Each edge has exactly one cause, so the causes partition its time."""
     return _Window(edges, events, names, rules).classify()
 
 

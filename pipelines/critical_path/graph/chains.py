@@ -31,7 +31,7 @@ class Chains:
     """The chains of a table of edges. Chain i consists of the edges first[i] … first[i + 1] - 1.
 
     `node` (k,) are the remaining nodes, ascending. `src` and `dst` (c,) are indices into `node`. Distances are 64-bit
-    integers. They are correct for all weights that are negative only where the table's weights are.
+    integers. Distances are correct for all weights that are negative only where the table's weights are negative.
     """
 
     def __init__(

@@ -211,10 +211,10 @@ def _infer(source: Ints, at_ns: Ints, places: Ints, thread: _Thread, other: _Thr
 
 
 def _firsts(threads: list[_Thread], roles: Roles) -> Ints:
-    """Return the node that the first node of each thread follows, -1 if there is none.
+    """Return for each thread the node that the thread's first node follows, -1 if there is none.
 
-    It is the latest earlier node of another thread of the process, autograd's threads excluded. A working thread
-    follows another working thread if possible, rather than a thread that logs or pins memory.
+    The followed node is the latest earlier node of another thread of the process, autograd's threads excluded. A
+    working thread follows another working thread if possible, rather than a thread that logs or pins memory.
     """
     first_ns = np.array([int(thread.at[0]) for thread in threads])
     source, when = np.full(len(threads), -1), np.full(len(threads), -2)

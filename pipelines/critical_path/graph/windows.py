@@ -27,8 +27,9 @@ class WindowNotFound(TracelakeError, LookupError):
 class WindowRequest:
     """A requested window of a trace.
 
-    It contains every event between the first start and the last end of instances `first` … `last` (from 0, inclusive)
-    of the annotation whose name contains `annotation`. An empty annotation means the whole trace (HTA 2.8.1).
+    The window contains every event between the first start and the last end of instances `first` … `last` (from 0,
+    inclusive) of the annotation whose name contains `annotation`. An empty annotation means the whole trace (HTA
+    2.8.1).
     """
 
     trace_id: str

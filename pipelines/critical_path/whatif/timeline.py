@@ -74,9 +74,9 @@ class Stretches:
         )
 
     def last_before(self, thread: Ints, at: Ints) -> Ints:
-        """Return the index of the last interval that starts before or at each time, -1 if there is none.
+        """Return for each time the index of the last interval that starts before or at the time, -1 if there is none.
 
-        It may be an interval of another thread.
+        The intervals are ordered by thread, so the interval found may be of a preceding thread.
         """
         if not len(self.thread):
             return np.full(len(at), -1)

@@ -33,10 +33,11 @@ Pairs = tuple[Ints, Ints]
 
 @dataclass(frozen=True)
 class Contradiction:
-    """Weaker evidence against a pairing of a rank's kernels.
+    """Weaker evidence (`against`) that contradicts the pairs of a rank's kernels.
 
-    `against`: the evidence that would pair `n` of the rank's kernels with other partners. Only kernels that both kinds
-    of evidence pair are counted.
+    `matched_by`: the evidence that made the pairs. `n`: the number of kernels to which the weaker evidence gives other
+    partners, counted among the kernels that both kinds of evidence pair. For CLOCK, it is the number of pairs that do
+    not overlap although their ranks wait for each other.
     """
 
     rank: int

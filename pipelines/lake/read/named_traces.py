@@ -94,9 +94,9 @@ def condition_in(con: duckdb.DuckDBPyConnection, query: str, key: str = "trace_i
 
 
 def _with_ids(con: duckdb.DuckDBPyConnection, condition: Condition, ids: Sequence[str]) -> str | None:
-    """Return the query with ids in place of the SELECT, or None if that fails.
+    """Return the query with ids in place of the SELECT, or None if the replacement fails.
 
-    It also fails if DuckDB's text of the new tree does not parse into the same tree.
+    The replacement also fails if DuckDB's text of the new tree does not parse into the same tree.
     """
     listed = ", ".join(map(quoted, ids))
     try:
