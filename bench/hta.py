@@ -212,7 +212,7 @@ def _alone(source: Path, runs: int, known: bool) -> None:
 
 
 def _small(traces: int) -> None:
-    """Measure small traces per second, from files to all tables. The floor is for a thousand traces."""
+    """Measure small traces per second, from files to all tables. The floor applies from a thousand traces on."""
     try:
         files = small(traces)
     except SetupFailed as error:

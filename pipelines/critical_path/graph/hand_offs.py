@@ -40,7 +40,10 @@ class Roles:
 
 @dataclass(frozen=True)
 class HandOffs(Columns):
-    """Hand-offs, arrays (h,). Node `to` continues after node `of`; both are indices of nodes."""
+    """Hand-offs, arrays (h,). Node `to` continues after node `of`, both as indices of nodes.
+
+    `inferred` is whether the hand-off follows only from times, not from names or arrows.
+    """
 
     to: Ints
     of: Ints
@@ -93,7 +96,7 @@ class _Thread:
         return np.where(is_stop, np.append(self.end, -1)[k], -1), np.where(is_stop, end_ns, -2)
 
     def goes_on_soon(self, until: Ints) -> Flags:
-        """Return whether this thread starts to work within `_LEAST_NS` of each end of another thread's gap."""
+        """Return for each end of another thread's gap whether this thread starts to work within `_LEAST_NS` after it."""
         index = np.searchsorted(self.begin_ns, until, side="right")
         return np.append(self.begin_ns, np.iinfo(np.int64).max)[index] - until < _LEAST_NS
 

@@ -316,9 +316,10 @@ def _of_names(window: Ints, rows: dict[str, Any], frames: dict[str, Any]) -> tup
 def _kept(rows: dict[str, Any], windows: Ints, work_end: Ints) -> Flags:
     """Return which events (n,) are in the graph.
 
-    Events of threads that only poll are excluded. So are events that end after the window's end, on threads that launch
-    no GPU work. The window's end is the later of the end of GPU work (`work_end`, -1 if there is none) and the last end
-    of an event of a thread that launches GPU work.
+    A window without an operator and without GPU work has no events in the graph. Events of threads that only poll are
+    excluded. So are events that end after the window's end, on threads that launch no GPU work. The window's end is the
+    later of the end of GPU work (`work_end`, -1 if there is none) and the last end of an event of a thread that
+    launches GPU work.
     """
     window_index = np.searchsorted(windows, rows["window"]).astype(np.int32)
     # A window has a path only if it contains an operator or GPU work. Annotations alone are not enough.

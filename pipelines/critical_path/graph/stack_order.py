@@ -179,9 +179,10 @@ def _at(start: Ints, duration: Ints, row: Ints, change: Ints) -> Ints:
 
 
 def _nodes(marks: Stacks, is_operator: Flags) -> tuple[Ints, Ints]:
-    """Return the previous operator mark of each operator mark's thread, and the number of open operators after it.
+    """Return two arrays over all marks: the thread's previous operator mark, and the number of operators open
+    afterward.
 
-    The previous mark is -1 if there is none. Other marks have -1 for both.
+    Both are -1 for marks of other events. The previous operator mark is -1 if the thread has none.
     """
     nodes = np.flatnonzero(is_operator[marks.row]).astype(np.int32)
     last, n_open = np.full((2, len(marks.row)), -1, dtype=np.int32)

@@ -313,7 +313,10 @@ def _opened(root: Path, stack: ExitStack) -> sqlite3.Connection:
 
 
 def _copy(root: Path, folder: Path) -> None:
-    """Copy the catalog and its log until no writer changes them meanwhile. A mix of two states looks damaged."""
+    """Copy the catalog and its log into `folder`. Repeat the copy if a writer changed them meanwhile.
+
+    A mix of two states would look damaged.
+    """
     copied = None
     while (state := [_state(root / (CATALOG + end)) for end in ("", "-wal")]) != copied:
         for end in ("", "-wal"):

@@ -139,7 +139,10 @@ def _is_beyond(node: _Tree) -> bool:
 
 
 def _joined(table: _Tree, key: str) -> dict[str, str]:
-    """Return the tables of a FROM by alias if all have the same `key` in a row. Return {} if `key` may differ."""
+    """Return the tables of a FROM by alias, if a joined row has the same `key` in all tables. Otherwise return {}.
+
+    This is the case for a single table, and for inner joins with USING (`key`).
+    """
     if table["type"] == "BASE_TABLE":
         name = table["table_name"].lower()
         return {} if table.get("column_name_alias") else {(table.get("alias") or name).lower(): name}
