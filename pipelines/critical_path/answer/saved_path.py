@@ -172,7 +172,7 @@ def _check_digest(file: Path) -> None:
 
 
 def place_of_digest(content: mmap.mmap) -> tuple[int, int]:
-    """Return the offsets at which the digest of a saved path begins and ends."""
+    """Return the offsets in the file `content` at which the digest of a saved path begins and ends."""
     begin = content.rfind(MARK) + len(MARK)
     return begin, begin + len(BLANK)
 

@@ -96,7 +96,10 @@ class _Thread:
         return np.where(is_stop, np.append(self.end, -1)[k], -1), np.where(is_stop, end_ns, -2)
 
     def goes_on_soon(self, until: Ints) -> Flags:
-        """Return for each end of another thread's gap whether this thread starts to work within `_LEAST_NS` after it."""
+        """Return whether this thread starts to work within `_LEAST_NS` after each time in `until`.
+
+        The times are the ends of another thread's gaps.
+        """
         index = np.searchsorted(self.begin_ns, until, side="right")
         return np.append(self.begin_ns, np.iinfo(np.int64).max)[index] - until < _LEAST_NS
 
