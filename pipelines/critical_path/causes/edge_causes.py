@@ -289,9 +289,7 @@ class _Window:
         self._set(wins, self.cause_of_rule[rule], mark)
 
     def _of_first_calls(self, is_own: Flags) -> None:
-        """Set the cause of the first operator or call of each name, if it takes far longer than the others of that
-        name.
-        """
+        """Set the cause of the first operator or call of each name, if it takes far longer than the later ones."""
         events, names, owner = self.events, self.names, self.owner
         n_others = names.n_events[events.name] - 1
         others_ns = names.duration[events.name] - events.duration

@@ -100,8 +100,7 @@ def _on_streams(window: Window) -> tuple[npt.NDArray[np.integer], npt.NDArray[np
 
 
 def _on_thread(window: Window, thread: int) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.integer]]:
-    """Return pairs of nodes that keep their order on a thread: the start of an event, preceded by the last end before
-    it.
+    """Return pairs of nodes that keep their order on a thread: the last end before an event's start, and that start.
 
     An end at the same time as the start counts as before it, as in the call stacks. Events of zero duration count only
     as starts.

@@ -281,7 +281,7 @@ def _checked(path: Path) -> Iterator[None]:
 def _begin_anew() -> None:
     """Reset the counts in a forked process, which has no connections.
 
-    Its lock may be held by a thread that exists only in the parent process.
+    Also replace the lock, because the inherited lock may be held by a thread that exists only in the parent process.
     """
     global _counting
     _counting = threading.Lock()
