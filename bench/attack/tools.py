@@ -67,7 +67,7 @@ def _xplane() -> bytes:
 def _small_xplane() -> bytes:
     """Return the real file's planes with only the first events of each line, a fortieth of its size.
 
-    So thousands of mutations can be tried.
+    With small files, thousands of mutations can be tried.
     """
     return b"".join(
         _field(1, _trimmed(plane)) if number == 1 else _plain(number, plane) for number, plane in _fields(_xplane())

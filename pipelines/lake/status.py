@@ -160,7 +160,10 @@ def _rejects(result: Status, lake: Lake, now: float) -> None:
 
 
 def _runs(result: Status, lake: Lake, now: float) -> None:
-    """Set the jobs whose newest run failed, from Dagster's run database. The tables of such a run are missing."""
+    """Set `failed_runs` from Dagster's run database: the jobs whose newest finished run failed, each with the run.
+
+    The tables of a failed run are missing.
+    """
     home = Path(os.environ.get("DAGSTER_HOME") or lake.root / RUNS.parts[0])
     path = home / Path(*RUNS.parts[1:])
     if not path.exists():

@@ -295,7 +295,7 @@ class SampledStep:
         return list(rows.values())
 
     def _owner(self) -> int:
-        """Return the id of the span that contains the operator that this thread calls now."""
+        """Return the id of the span to which an operator belongs that this thread calls now."""
         thread = threading.get_native_id()
         innermost = self._stacks.get(thread, self._spans[:1])[-1]
         node = torch._C._current_autograd_node()

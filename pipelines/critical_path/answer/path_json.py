@@ -133,7 +133,7 @@ def _microseconds(ns: np.ndarray) -> list[pa.Array]:
 
 
 def _joined(*columns: pa.Scalar | pa.Array) -> str:
-    """Return the texts of all columns, row after row."""
+    """Return one text with the texts of all columns, row after row."""
     rows = pc.call_function("binary_join_element_wise", [*columns, _strings([""])[0]])
     _, offsets, data = rows.buffers()
     ends = np.frombuffer(offsets, dtype=np.int32)

@@ -200,9 +200,10 @@ class _Window:
         number: Ints | None = None,
         named: Ints | None = None,
     ) -> None:
-        """Set the cause of the edges in `which`. The arrays are for all edges (m,).
+        """Set the cause, the displayed event and the name of the edges in `which`. The arrays are for all edges (m,).
 
-        The edges are named by `number`, or else after the event `named`, or else after the event `instance`.
+        The name is `number`, or if it is None the name of event `named`, or if both are None the name of event
+        `instance`.
         """
         result, indices = self.result, np.flatnonzero(which)
         result.cause[indices] = CAUSES.index(cause) if isinstance(cause, str) else cause[indices]

@@ -63,7 +63,7 @@ def fixes(window: Window, rows: Rows, facts: NameFacts, *, without_profiler: boo
 
 
 def largest_host_cause(rows: Rows, length: int) -> str | None:
-    """Return the largest cause on the host, or None if it takes too little of the path's length (ns)."""
+    """Return the largest cause on the host, or None if this cause takes too little of the path's `length` (ns)."""
     time = {cause: int(rows.duration[rows.cause == CAUSES.index(cause)].sum()) for cause in _HOST}
     largest = max(time, key=lambda cause: time[cause])
     return largest if 100 * time[largest] >= _PERCENT * length else None

@@ -200,7 +200,11 @@ class _Stops:
 
 
 def _later(source: Ints, at_ns: Ints, other: _Thread, node: Ints, when: Ints) -> None:
-    """Replace the source of each gap with the other thread's node if that node is later."""
+    """Replace the source of each gap by a node of another thread, if that node is later than the source so far.
+
+    `node` are indices among the other thread's nodes, -1 for none, and `when` their times. `at_ns` are the times of the
+    sources.
+    """
     later = (node >= 0) & (when > at_ns)
     source[later], at_ns[later] = other.first + node[later], when[later]
 

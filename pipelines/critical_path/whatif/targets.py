@@ -191,7 +191,9 @@ class _Targets:
         return self.window.events.of_families(lambda _, name: bool(pattern.fullmatch(name)))
 
     def _inclusive(self, glob: str) -> Selection:
-        """Select everything inside host events by name, and the unowned host time of threads by name."""
+        """Select everything inside host events whose names match `glob`, and the unowned host time of threads that
+        match it.
+        """
         selection = inclusive(self.line, self._stretches(glob))
         return union([selection, Selection(self._of_threads(glob).astype(float))])
 
@@ -232,7 +234,7 @@ class _Targets:
         return self.window.causes
 
     def _of_threads(self, glob: str) -> Flags:
-        """Return which edges (m,) are unowned host time of threads by name."""
+        """Return which edges (m,) are unowned host time of threads whose names match `glob`."""
         pattern = glob_pattern(glob)
         threads = np.array([bool(pattern.fullmatch(name)) for name in self.window.thread_names], dtype=bool)
         return np.append(threads, False)[self.window.gap_thread]

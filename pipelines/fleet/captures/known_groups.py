@@ -52,9 +52,9 @@ def inputs(roles: bytes) -> str:
 
 
 def touched(root: Path, now: Now, inputs_hash: str) -> Grouped:
-    """Return the folders whose traces changed since the record was written, or ALL if they are unknown.
+    """Return the folders whose traces changed since the record was written.
 
-    `inputs_hash`: the current hash of `inputs`.
+    Return ALL if these folders are unknown or too many, or if `inputs_hash`, the current hash of `inputs`, has changed.
     """
     record = record_of(root, GROUPED)
     if not record or record["inputs"] != inputs_hash:
