@@ -177,7 +177,7 @@ def alone(title: str, lines: list[tuple[str, Runs, float, Floor | None]]) -> Non
 
 
 def failures(*all_runs: Runs) -> None:
-    """Print why commands failed."""
+    """Print the reason for each command that failed."""
     for runs in all_runs:
         if runs.failed:
             console.print(f"[red]failed:[/] {runs.failed}", markup=True, highlight=False)

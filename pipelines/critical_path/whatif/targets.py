@@ -191,8 +191,9 @@ class _Targets:
         return self.window.events.of_families(lambda _, name: bool(pattern.fullmatch(name)))
 
     def _inclusive(self, glob: str) -> Selection:
-        """Select everything inside host events whose names match `glob`, and the unowned host time of threads that
-        match it.
+        """Select everything inside host events whose names match `glob`.
+
+        Also select the unowned host time of threads whose names match.
         """
         selection = inclusive(self.line, self._stretches(glob))
         return union([selection, Selection(self._of_threads(glob).astype(float))])
