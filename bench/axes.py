@@ -30,7 +30,7 @@ def step(number: int, at: float, dur: float) -> Event:
 
 
 def steps(n: int) -> Iterator[Event]:
-    """Yield steps with two streams each. One stream waits for the other, and the host waits for both."""
+    """Yield steps with two streams each. One stream waits for the other, and the host waits for both streams."""
     for number in range(n // 12):
         yield from _waiting_step(number, number * 1000, 5 * number)
 
@@ -177,7 +177,7 @@ def annotation_pairs(n: int) -> Iterator[Event]:
 
 
 def nested_annotations(n: int) -> Iterator[Event]:
-    """Yield nested annotations around launches, whose depth grows: 4 for 12,000 events, 64 for 192,000."""
+    """Yield launches inside nested annotations. The depth of nesting grows: 4 for 12,000 events, 64 for 192,000."""
     height = max(n // 3000, 2)
     for i in range(n // (height * 3)):
         at = i * height * 20

@@ -235,7 +235,10 @@ def _query(trace_id: str) -> str:
 
 
 def _ask(lake: Lake, trace_id: str) -> None:
-    """Run the query in this process, as `tracelake sql` does."""
+    """Run a query of one trace in this process, as `tracelake sql` does.
+
+    `trace_id`: the trace as SQL, an id or a subquery.
+    """
     with connect_parser() as parser:
         query = _query(trace_id)
         opened = open_named_traces(lake.root, query, tables_read(query, parser), parser, Limits())

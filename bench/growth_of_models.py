@@ -82,7 +82,11 @@ def _least(axis: str, n: int, times: int) -> tuple[int, dict[str, float]]:
 
 
 def growth(base: float, small: float, large: float, times: float) -> float:
-    """Return the ratio of the costs per event of the large and the small trace."""
+    """Return the cost per event of the large trace divided by the cost per event of the small trace.
+
+    `small` and `large` are costs, from which `base` is subtracted. `times`: how many times more events the large trace
+    has.
+    """
     return (large - base) / max(small - base, 1e-3) / times
 
 

@@ -185,7 +185,7 @@ def _inference(python: Path, shape: str, runs: int) -> None:
 
 
 def _alone(source: Path, runs: int, known: bool) -> None:
-    """Measure the CPU seconds of commands without a counterpart, on a lake of one capture."""
+    """Measure the CPU seconds of tracelake's commands that HTA does not have, on a lake of one capture."""
     (ROOT / ".bench").mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=ROOT / ".bench") as folder, console.status("") as status:
         lake = ("--lake", Path(folder, "lake"))
@@ -212,7 +212,7 @@ def _alone(source: Path, runs: int, known: bool) -> None:
 
 
 def _small(traces: int) -> None:
-    """Measure small traces per second, from files to all tables. The floor is for a thousand traces."""
+    """Measure small traces per second, from files to all tables. The floor applies from a thousand traces on."""
     try:
         files = small(traces)
     except SetupFailed as error:

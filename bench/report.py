@@ -161,7 +161,12 @@ def longest_path(title: str, theirs: list, ours: list, speed: Floor, memory: Flo
 
 
 def alone(title: str, lines: list[tuple[str, Runs, float, Floor | None]]) -> None:
-    """Print CPU time and peak memory of commands without a counterpart, or relative to another command's CPU time."""
+    """Print CPU time and peak memory of commands that HTA does not have.
+
+    Each line also has a measured value and its floor.
+
+    `lines`: (command, runs, value, floor). The value is CPU time, a ratio of CPU times, or traces per second.
+    """
     table = _table(title, ("command", "runs", "CPU", "measured", "floor", "peak"))
     for what, runs, value, floor in lines:
         mark = floor.mark(value, f"{title}, {what}") if floor else ""
@@ -172,7 +177,7 @@ def alone(title: str, lines: list[tuple[str, Runs, float, Floor | None]]) -> Non
 
 
 def failures(*all_runs: Runs) -> None:
-    """Print why commands failed."""
+    """Print the reason for each command that failed."""
     for runs in all_runs:
         if runs.failed:
             console.print(f"[red]failed:[/] {runs.failed}", markup=True, highlight=False)

@@ -40,7 +40,10 @@ def _engine(name: str) -> str:
 
 
 def main() -> int:
-    """Print the table of each engine. Return 1 if Spark's last line is not equal to DuckDB, else 0."""
+    """Print the table of each engine.
+
+    Return 1 if a model differs from DuckDB in the last line of Spark's table (SQL translated with our rules), else 0.
+    """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     # `choices` would reject an empty list before Python 3.12.
     parser.add_argument("engines", nargs="*", type=_engine, metavar="{spark,datafusion}")

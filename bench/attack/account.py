@@ -70,7 +70,8 @@ def entries_of(data: bytes) -> int | None:
 def _parsed(data: bytes) -> tuple[Any, str]:
     """Return (document, ""), or (None, reason) if the file is not strict JSON without duplicate keys.
 
-    In an event, an object instead of a text may have duplicate keys. They are compared with the row.
+    An object in place of an event's name, pid or other column may have duplicate keys, because it is compared with the
+    event's row.
     """
     if data[:2] == b"\x1f\x8b":
         try:

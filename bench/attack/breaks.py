@@ -1,4 +1,4 @@
-"""One try: interrupt a verb, check what is visible, run it again, and compare the lake with an uninterrupted run."""
+"""One try: interrupt a command, check the visible rows, rerun it, and compare the lake with an uninterrupted run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from bench.attack.verbs import Stage, missing, rows, wholeness
 
 
 def try_once(stage: Stage, strace: tuple[str, ...], tally: Tally) -> End:
-    """Interrupt the verb with `strace`, and count the try in the tally, with a note if it failed."""
+    """Interrupt the command of `stage` as `strace` specifies, and count the try in the tally, with a note if it failed.
+
+    `strace`: the options of strace that kill the command or fail one of its system calls (`inject`).
+    """
     stage.reset()
     tally.tried += 1
     label = f"{stage.scene.name}: {strace[-1]}"

@@ -1,4 +1,7 @@
-"""Verbs in separate processes, optionally under strace, which kills them or fails one of their system calls."""
+"""Attacked commands ("verbs", verbs.py) in separate processes.
+
+strace may kill them or fail one of their system calls.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,10 @@ class End:
 
 
 def run(verb: Verb, *args: Any, strace: tuple[str, ...] = ()) -> End:
-    """Run `verb(*args)` in a child process. With `strace`, attach strace with these options before the verb begins."""
+    """Run `verb(*args)` in a child process, and return how it ended.
+
+    With `strace`, attach strace with these options before the verb begins.
+    """
     with tempfile.TemporaryDirectory() as folder:
         said = Path(folder, "stderr")
         ours, theirs = PROCESSES.Pipe()
@@ -93,9 +99,9 @@ def why_no_strace() -> str | None:
 
 
 def calls_of(verb: Verb, *args: Any, calls: tuple[str, ...]) -> Counter[str]:
-    """Return how often a verb makes each of these system calls, in the thread with the most calls.
+    """Return how often a verb makes each of the system calls `calls`, in the thread with the most calls of that kind.
 
-    strace also counts calls per thread.
+    The number is per thread, because strace also counts per thread when it injects a fault.
     """
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "log")

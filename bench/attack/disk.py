@@ -9,7 +9,7 @@ CALLS = ("rename", "fsync", "fdatasync", "ftruncate", "mkdir", "pwrite64")
 
 
 def attack(n: int, seed: int) -> Tally:
-    """Let calls of the verbs fail n times in total."""
+    """Run the commands n times in total. In each run, a random system call fails."""
     return at_calls("full and failing disks", CALLS, _how, n, seed)
 
 

@@ -106,7 +106,10 @@ def _check(lake: Path, *words: str) -> None:
 
 
 def _unmended(made: Stage, answers: Path, wanted: dict[str, str]) -> str:
-    """Run `check --repair` if the answers changed. Return why they still differ, or "" if they are equal."""
+    """Run `check --repair` if the answers differ from `wanted`.
+
+    Return why they still differ, or "" if they are equal.
+    """
     if _read(answers) == wanted:
         return ""
     repair = run(_check, made.lake, "--repair")

@@ -17,14 +17,14 @@ _WEIGHTS = {"rename": 6, "fsync": 4, "pwrite64": 4, "unlink": 3}
 
 
 def attack(n: int, seed: int) -> Tally:
-    """Kill the verbs n times in total."""
+    """Run the commands n times in total, and kill each run at a random system call."""
     return at_calls("kills at system calls", CALLS, lambda _: ("signal=KILL", ""), n, seed)
 
 
 def at_calls(what: str, calls: tuple[str, ...], how, n: int, seed: int) -> Tally:
-    """Interrupt the verbs n times at random calls.
+    """Run the commands of all scenes n times in total, and interrupt each run at a random system call.
 
-    `how(choice)` returns strace's action and the suffix of its `when`.
+    `how(choice)` returns strace's action (a signal or an error), and the suffix of its `when`.
     """
     tally, choice = Tally(what), random.Random(seed)
     if why := why_no_strace():

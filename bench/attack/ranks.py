@@ -34,7 +34,7 @@ def attack(n: int, seed: int) -> Tally:
 
 
 def try_once(words: list[str], ranks: list[int], tally: Tally) -> None:
-    """Run the command, and check that a caveat names the missing ranks."""
+    """Run the command `words` on a folder without `ranks`, and check that a caveat names these missing ranks."""
     command = [*TRACELAKE, *words]
     done = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, check=False)
     where = f"{words[0]} without rank {', '.join(map(str, ranks))}"

@@ -82,7 +82,10 @@ def prepared(folder: Path) -> World:
 def stop_once(
     world: World, name: str, number: int, at: float, tally: Tally, limit_s: float, *, is_repeated: bool
 ) -> None:
-    """Stop a command `at` seconds after its start, in a separate lake. If `is_repeated`, then run it to its end."""
+    """Send signal `number` to a command `at` seconds after its start, in a separate lake, and count the result.
+
+    If `is_repeated`, then run the command to its end.
+    """
     lake = _lake(world, name)
     words = world.commands(lake)[name]
     process = subprocess.Popen(

@@ -67,7 +67,7 @@ def _xplane() -> bytes:
 def _small_xplane() -> bytes:
     """Return the real file's planes with only the first events of each line, a fortieth of its size.
 
-    So thousands of mutations can be tried.
+    With small files, thousands of mutations can be tried.
     """
     return b"".join(
         _field(1, _trimmed(plane)) if number == 1 else _plain(number, plane) for number, plane in _fields(_xplane())
@@ -301,7 +301,11 @@ def attack(n: int, seed: int) -> Tally:
 
 
 def tried(kind: str, name: str, data: bytes) -> tuple[str, str]:
-    """Return the outcome of a file (whole, told, rejected, not taken, silent or traceback), and why it is a failure."""
+    """Return the outcome of a file (whole, told, rejected, not taken, silent or traceback), and why it is a failure.
+
+    whole: all content is in the rows. told: a finding reports missing parts. not taken: no reader recognizes the file.
+    silent: content is missing without a finding. Exceeding the limit of time or memory counts as traceback.
+    """
     began, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with tempfile.TemporaryDirectory(prefix="tracelake-attack-") as folder:
         path = Path(folder) / name
@@ -372,7 +376,7 @@ def _whole(kind: str) -> tuple[frozenset[tuple[str, str]], int]:
 def _events(kind: str, data: bytes) -> int:
     """Return the minimum number of events that a reader creates from the content, 0 if the content is invalid.
 
-    It is the number counted here, minus the events that the reader omits from the unmutated file.
+    The minimum is the number of events counted here, minus the events that the reader omits from the unmutated file.
     """
     try:
         return _counted(kind, data) + min(_whole(kind)[1], 0)

@@ -1,4 +1,4 @@
-"""The attacked commands, as a user runs them, on a small lake, and the lake's rows before and after."""
+"""The attacked commands ("verbs"), as a user runs them, on a small lake, and the lake's rows before and after."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def retire(lake: Path, source: Path) -> None:
 
 @dataclass(frozen=True)
 class Scene:
-    """A verb, the verbs that run before it, and its exit status."""
+    """A verb to attack, the verbs that prepare the lake for it, and the exit status of its normal run."""
 
     name: str
     before: tuple[Verb, ...]
@@ -108,7 +108,7 @@ class Stage:
 
 
 def stage(scene: Scene, folder: Path, ranks: int = 3) -> Stage:
-    """Prepare a scene."""
+    """Prepare a scene in a folder: run the preceding verbs, save the lake, and record its rows before and after."""
     made = Stage(scene, folder, {}, {})
     capture(made.source, ranks)
     for verb in scene.before:

@@ -20,7 +20,7 @@ ARCHIVES = ("pairs.tar", "more.tar")
 
 
 class Truth:
-    """The files truth.json and pairs.tar, which are complete after each program."""
+    """The file truth.json and the archives of traces (pairs.tar, more.tar), which are up to date after each program."""
 
     def __init__(
         self, out: Path, machine: dict[str, Any], packed: bool, limit_bytes: int, *, resume: bool = False
@@ -103,7 +103,10 @@ def measured_before(out: Path, here: dict[str, Any]) -> dict[str, Any]:
 
 
 def keep_in_archive(path: Path, names: set[str]) -> None:
-    """Rewrite an archive with only these files, or remove it if it has none of them. It may be truncated."""
+    """Rewrite an archive with only the files `names`, or remove the archive if it has none of them.
+
+    The archive may be truncated.
+    """
     partial, copied = path.with_suffix(".partial"), 0
     if names and path.exists():
         # A truncated member belongs to no program in truth.json, because a program is added after its traces are packed.

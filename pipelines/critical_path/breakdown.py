@@ -34,8 +34,8 @@ def trace_breakdown(
     caller may use `con`, because its table `kernels` is replaced. `overrides` are switches of the profile, as
     `request_windows` accepts them.
 
-    Profile `hta` counts the same events as HTA 0.6.1, by HTA's classes, in exact ns. These are waits and all events
-    with a stream, except the last profiler step. It returns one row for all devices.
+    Profile `hta` counts the same events as HTA 0.6.1, by HTA's classes, in exact ns. HTA counts waits and all events
+    with a stream, but no event of the last profiler step. In this profile, there is a single row for all devices.
     """
     request = WindowRequest(trace_id, profile=profile)
     request_windows(con, [request], overrides)
@@ -57,7 +57,7 @@ def rows_of(con: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
 def as_document(row: dict[str, Any]) -> dict[str, float]:
     """Return a row with the field names of the temporal-breakdown document.
 
-    It has three times in us and three percentages, which are zero without GPU work.
+    The document has three times in us and three percentages, which are zero without GPU work.
     """
     return {
         **{key: (row[ns] or 0) / 1000 for key, ns in _TIMES.items()},

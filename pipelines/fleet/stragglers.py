@@ -78,7 +78,10 @@ class Stragglers:
 
     @property
     def named(self) -> str:
-        """Return a phrase that names the stragglers, or states that no rank that can be judged is one."""
+        """Return a phrase that names the stragglers, or states that there is none.
+
+        If the clocks of some ranks are not aligned, "none" refers to the other ranks only.
+        """
         names = ", ".join(f"rank {rank}" for rank in self.stragglers)
         if names:
             return f"straggler: {names}"

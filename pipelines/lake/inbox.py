@@ -100,12 +100,12 @@ def waiting(
     and_rejected: bool = False,
     known: Callable[[set[str]], Set[str]] | None = None,
 ) -> dict[Path, str]:
-    """Return the files that the lake does not account for in their present state. Raise OSError if it is unreadable.
+    """Return the files that the lake does not account for in their present state.
 
     If a trace is no longer in the lake because its batch was damaged, its file waits again. The file of a retired,
     forgotten or superseded trace does not wait, and files inside the lake's own folder never do. `and_rejected`: also
     return rejected files. `known`: a function that returns which traces of a set are accounted for, for a store that
-    keeps them outside the lake.
+    keeps them outside the lake. Raise OSError if the lake is unreadable.
     """
     outcomes = settled(lake)
     traces = {name for outcome in outcomes.values() if outcome.status in _OF_TRACES for name in outcome.trace_ids}

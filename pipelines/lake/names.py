@@ -61,7 +61,7 @@ _BATCH = re.compile(r"^(\d{4})(\d{2})(\d{2})T\d{12}-[0-9a-f]{8}$")
 
 @dataclass(frozen=True, order=True)
 class Batch:
-    """The traces of one ingest run.
+    """The files that one run commits together, such as the traces of an ingest run, identified by `batch_id`.
 
     The id begins with the UTC time of the run in microseconds, so batches sort by time:
     `20261121T053000123456-1f2e3d4c`.

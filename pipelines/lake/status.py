@@ -37,17 +37,17 @@ RUNS = Path(DAGSTER, "history", "runs.db")
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of a healthy lake."""
+    """The limits that a healthy lake does not exceed."""
 
     lag_seconds: float = 3600.0
-    """The time that the oldest waiting file has been in the watched folder, s."""
+    """Maximum time that a waiting file has been in the watched folder, s."""
     backlog: int | None = None
     rejected: int | None = None
-    """The number of files rejected within a day. None allows any number, which is then reported in `warnings`."""
+    """Maximum number of files rejected within a day. None allows any number, which `warnings` then reports."""
     failed: int = 0
-    """The number of Dagster jobs whose newest run failed, plus the number of models that failed on a trace."""
+    """Maximum number of failures: Dagster jobs whose newest run failed, plus models that failed on a trace."""
     idle_seconds: float | None = None
-    """The time since the last commit, s."""
+    """Maximum time since the last commit, s."""
     free_percent: float = 5.0
 
 
@@ -160,7 +160,10 @@ def _rejects(result: Status, lake: Lake, now: float) -> None:
 
 
 def _runs(result: Status, lake: Lake, now: float) -> None:
-    """Set the jobs whose newest run failed, from Dagster's run database. The tables of such a run are missing."""
+    """Set `failed_runs` from Dagster's run database: the jobs whose newest finished run failed, each with the run.
+
+    The tables of a failed run are missing.
+    """
     home = Path(os.environ.get("DAGSTER_HOME") or lake.root / RUNS.parts[0])
     path = home / Path(*RUNS.parts[1:])
     if not path.exists():

@@ -173,9 +173,10 @@ def _triton(kind: str, args: Arguments, *, may_take_part: bool = False) -> Work:
 
 
 def _mostly_whole(tensors: list[Tensor], n: int, total: int | None) -> bool:
-    """Return whether the tensors of the largest size, n elements, make up nearly all bytes.
+    """Return whether several tensors have the largest size, n elements, and the smaller tensors have few of all bytes.
 
-    If several tensors have this size, one of them is the output, and the smaller tensors do not matter.
+    One of the largest tensors is then the output, and the smaller tensors do not matter. `total`: all bytes, None if
+    unknown.
     """
     smaller_bytes = summed(*(tensor.bytes for tensor in tensors if tensor.n < n))
     has_several = sum(tensor.n == n for tensor in tensors) > 1

@@ -37,7 +37,10 @@ class HostClock:
 
 
 class CudaClock:
-    """Clock of events on the current stream. The time between two events is GPU time, from when the stream reaches them."""
+    """Clock of events on the current stream.
+
+    It measures GPU time between the moments at which the stream reaches two events.
+    """
 
     name = CUDA
 

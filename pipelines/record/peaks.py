@@ -57,7 +57,7 @@ def _types(torch: Any, device: str) -> list[tuple[str, Any, bool]]:
 
 
 def _best(run: Callable[[], Any], torch: Any, device: str, seconds: float) -> float:
-    """Return the shortest duration of a run, s."""
+    """Return the shortest duration of several calls of `run`, s."""
     wait = partial(torch.cuda.synchronize, device) if device.startswith("cuda") else (lambda: None)
     run()
     wait()

@@ -23,8 +23,8 @@ class Sampling:
     With a budget, rate = budget * time of a plain step / extra time of a sampled step, from LOWEST_RATE to
     HIGHEST_RATE. If all modules of a step take too long for LOWEST_RATE, sampled steps measure only as many modules as
     the budget allows at that rate (`allowed_ns`). While sampling has taken more time than the budget allows so far, no
-    step is sampled. So after a step that took longer, such as a census, or if a single module takes longer, fewer steps
-    are sampled than `rate`.
+    step is sampled. So the share of sampled steps falls below `rate` after a step that took longer, such as a census.
+    It also falls below `rate` if a single module takes longer than `allowed_ns`.
 
     Ranks with the same seed and rate sample the same steps. With a budget, the rates of ranks differ, so a rank with a
     lower rate skips some of the steps that other ranks sample. Times are the host's, ns.

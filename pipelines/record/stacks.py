@@ -169,9 +169,10 @@ class StackSampler:
         self._cost += time.thread_time_ns() - began
 
     def _used(self, tid: int | None) -> int | None:
-        """Return the CPU time of a thread since its last sample, ns. None at its first sample, or if it is unknown.
+        """Return the CPU time of a thread since its last sample, ns.
 
-        A new thread may have the tid of an ended thread. If its CPU time is shorter, the sample counts as its first.
+        Return None at its first sample, on systems other than Linux, or if the CPU time is unknown. A new thread may
+        have the tid of an ended thread. If its CPU time is shorter, the sample counts as its first.
         """
         if tid is None or sys.platform != "linux":
             return None

@@ -165,9 +165,10 @@ class SampledStep:
             self._end(span)
 
     def _around(self, stack: list[Span]) -> Span:
-        """Return the thread's innermost span inside this context's user span.
+        """Return the innermost open span of the thread inside the current user span of this context.
 
-        Other tasks of the thread have other user spans.
+        Several tasks may run on one thread, each with its own user spans, so the innermost span of the thread may
+        belong to another task.
         """
         current = _CURRENT.get()
         if current is not None and (current.end is not None or current not in self._spans):
@@ -294,7 +295,7 @@ class SampledStep:
         return list(rows.values())
 
     def _owner(self) -> int:
-        """Return the id of the span that contains the operator that this thread calls now."""
+        """Return the id of the span to which an operator belongs that this thread calls now."""
         thread = threading.get_native_id()
         innermost = self._stacks.get(thread, self._spans[:1])[-1]
         node = torch._C._current_autograd_node()

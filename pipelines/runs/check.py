@@ -292,7 +292,10 @@ def _set_aside(lake: Lake, path: Path) -> str:
 
 
 def _quarantine_batch(lake: Lake, batch: Batch, faults: list[Fault], lost: set[str]) -> None:
-    """Add rows to `rejects`, and move the whole batch to the quarantine."""
+    """Move a whole batch to the quarantine, and add a row to `rejects` for each of its traces (or other keys).
+
+    Also forget these keys, because duplicate files and files of a set would otherwise still count as done.
+    """
     mark = mark_of(sorted(lost)[0])
     keys = manifest.read_keys(lake.root, batch)
     paths = {**(keys or {}), **_paths(lake, mark, batch, keys or {})}

@@ -1,8 +1,8 @@
-"""The removal of one trace from a lake. It is hidden immediately, and then deleted from every file of its batch.
+"""The removal of one trace from a lake. The trace is hidden immediately, and then deleted from every file of its batch.
 
 Its row is first removed from the batch's `traces` file, atomically, which hides the trace in every table. The catalog
-keeps a notice until the removal is complete, so the next run finishes a removal that was killed. This also works if
-compaction merged the batch or retention removed it in the meantime.
+keeps a notice until the removal is complete, so the next run finishes a removal that was killed. The next run can do so
+even if compaction merged the batch or retention removed it in the meantime.
 """
 
 from __future__ import annotations
@@ -177,7 +177,8 @@ def _need_intact(lake: Lake, batch: Batch, tables: Set[str] | None = None) -> No
 def _batch_of(lake: Lake, trace: Forgotten) -> Batch:
     """Return the batch of a trace to be removed, or the batch that its batch was merged into.
 
-    If the trace was ingested again after a killed removal had hidden it, keep the trace in the later batch.
+    A trace may have been ingested again after a killed removal had hidden it. Then return its old batch, so that the
+    trace stays in the later batch.
     """
     batch = lake.known_traces().get(trace.trace_id, Batch(trace.batch_id))
     if batch.batch_id == trace.batch_id:
@@ -199,9 +200,10 @@ def _remove_rows(lake: Lake, batch: Batch, trace_id: str) -> int:
 
 
 def _remove_counters(lake: Lake, trace_id: str) -> int:
-    """Remove the hardware counters that came with a trace, unless it was ingested again. Return their number.
+    """Remove the hardware counters that came with a trace, unless the trace was ingested again.
 
-    The marker comes last, so the next run completes a removal that was killed.
+    Return the number of removed rows, without the marker's row. The marker comes last, so the next run completes a
+    removal that was killed.
     """
     batch = lake.known(COUNTER_MARK).get(trace_id)
     if batch is None or trace_id in lake.known_traces():

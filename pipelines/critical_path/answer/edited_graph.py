@@ -180,9 +180,9 @@ def _row(src: int, dst: int, now: tuple[str, int, int | None]) -> dict[str, Any]
 
 
 def _whose(row: dict[str, Any], classes: Mapping[int, str | None]) -> tuple[str, str]:
-    """Return the side and the class by which `rules` find what bounds an edge.
+    """Return the side and the class with which an edge's bound is looked up in table `rules`.
 
-    They depend on the event whose time the edge represents. `classes` are the classes of events.
+    Both follow from the event whose time the edge represents. `classes` contains the class of each event, by event id.
     """
     event = row["attributed_event_id"]
     if row.get("waits_for_earlier_work"):

@@ -93,7 +93,7 @@ def _span_ns(window: dict[str, Any]) -> tuple[int, int]:
 
 
 def _events_of(saved: SavedPath, edges: pa.Table) -> pa.Table:
-    """Return the events that `critical_path` shows for these edges, with the columns that it reads."""
+    """Return the events that model `critical_path` shows for these edges, with the columns that the model reads."""
     import pyarrow as pa
 
     ids = [*edges["attributed_event_id"].to_pylist(), *edges["dst_event_id"].to_pylist()]

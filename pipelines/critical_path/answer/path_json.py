@@ -88,14 +88,17 @@ def _batches(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> Iterator[pa.Re
 
 
 class _Coded:
-    """JSON texts with numbers. Each distinct text is stored once, because names repeat."""
+    """Distinct JSON texts, each with a number.
+
+    Names repeat in the path's rows, so each distinct text is stored once.
+    """
 
     def __init__(self) -> None:
         self.texts: list[str] = []
         self._code: dict[str | None, int] = {}
 
     def codes(self, column: pa.Array) -> np.ndarray:
-        """Return the number of the text of each row."""
+        """Return for each row of a column the index of its JSON text in `texts`. New texts are appended to `texts`."""
         encoded = column.dictionary_encode(null_encoding="encode")
         for value in encoded.dictionary.to_pylist():
             if self._code.setdefault(value, len(self.texts)) == len(self.texts):
@@ -130,7 +133,7 @@ def _microseconds(ns: np.ndarray) -> list[pa.Array]:
 
 
 def _joined(*columns: pa.Scalar | pa.Array) -> str:
-    """Return the texts of all columns, row after row."""
+    """Return one text with the texts of all columns, row after row."""
     rows = pc.call_function("binary_join_element_wise", [*columns, _strings([""])[0]])
     _, offsets, data = rows.buffers()
     ends = np.frombuffer(offsets, dtype=np.int32)

@@ -114,7 +114,7 @@ def _write(con: duckdb.DuckDBPyConnection, target: Path, meta: dict[str, Any], q
 def check_target(target: Path) -> None:
     """Raise OSError if the folder does not exist, or if the file exists and is not a saved path.
 
-    Such a file may be the trace.
+    A file that is not a saved path may be the trace, which must not be overwritten.
     """
     if not target.parent.is_dir():
         raise FileNotFoundError(f"the folder {target.parent} does not exist, so {target.name} cannot be written there")

@@ -128,7 +128,7 @@ def looks_saved(file: Path) -> bool:
 
 
 def is_saved(file: Path) -> bool:
-    """Return whether the file is a saved path, possibly damaged, which may be replaced."""
+    """Return whether a file is a saved path, even a damaged one. A new saved path may replace such a file."""
     if _beginning(file) != b"PAR1":
         return False
     with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
@@ -172,7 +172,7 @@ def _check_digest(file: Path) -> None:
 
 
 def place_of_digest(content: mmap.mmap) -> tuple[int, int]:
-    """Return the offsets at which the digest of a saved path begins and ends."""
+    """Return the offsets in the file `content` at which the digest of a saved path begins and ends."""
     begin = content.rfind(MARK) + len(MARK)
     return begin, begin + len(BLANK)
 

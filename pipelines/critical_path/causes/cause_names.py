@@ -15,7 +15,10 @@ _ANNOTATIONS, _FRAMES, _CALLS = ("operator", "annotation"), ("frame",), ("call",
 
 @dataclass(frozen=True)
 class CauseRule:
-    """A row of `cause_rules`. The lowest rank wins. `takes_gpu_work`: the cause includes GPU work launched inside."""
+    """A row of `cause_rules`. Of several rules that match a name, the rule with the lowest rank wins.
+
+    `takes_gpu_work` is whether the cause includes the GPU work that is launched inside the matching event.
+    """
 
     cause: str
     rank: int
@@ -60,9 +63,9 @@ def cause_names(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def _first_that_fits(patterns: Sequence[str | None]) -> str:
-    """Return a SQL CASE for the index of the first pattern that matches `name`.
+    """Return a SQL CASE that evaluates to the index of the first pattern that matches column `name`, or to NULL.
 
-    The text is empty if no rule has a pattern.
+    The returned text is empty if all patterns are empty or None.
     """
     cases = [
         f"WHEN regexp_matches(name, {quoted(pattern)}) THEN {index}"

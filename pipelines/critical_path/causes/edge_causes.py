@@ -135,7 +135,7 @@ def stream_name(number: int) -> str:
 
 
 def edge_causes(edges: Edges, events: Events, names: Names, rules: Sequence[CauseRule]) -> EdgeCauses:
-    """Return the causes of all edges of a window. They partition its time."""
+    """Return the causes of all edges of a window. Each edge has exactly one cause, so the causes partition its time."""
     return _Window(edges, events, names, rules).classify()
 
 
@@ -200,9 +200,10 @@ class _Window:
         number: Ints | None = None,
         named: Ints | None = None,
     ) -> None:
-        """Set the cause of the edges in `which`. The arrays are for all edges (m,).
+        """Set the cause, the displayed event and the name of the edges in `which`. The arrays are for all edges (m,).
 
-        The edges are named by `number`, or else after the event `named`, or else after the event `instance`.
+        The name is `number`, or if it is None the name of event `named`, or if both are None the name of event
+        `instance`.
         """
         result, indices = self.result, np.flatnonzero(which)
         result.cause[indices] = CAUSES.index(cause) if isinstance(cause, str) else cause[indices]
@@ -289,7 +290,7 @@ class _Window:
         self._set(wins, self.cause_of_rule[rule], mark)
 
     def _of_first_calls(self, is_own: Flags) -> None:
-        """Set the cause of the first operator or call with a name, if it takes far longer than the others."""
+        """Set the cause of the first operator or call of each name, if it takes far longer than the later ones."""
         events, names, owner = self.events, self.names, self.owner
         n_others = names.n_events[events.name] - 1
         others_ns = names.duration[events.name] - events.duration
@@ -312,7 +313,7 @@ class _Window:
     def _generic(self) -> Flags:
         """Return which edges have a generic cause (m,): operators, launches, or gaps that are named after a thread.
 
-        Their cause follows from the edge's type alone, so a more specific cause may replace it.
+        A generic cause follows from the edge's type alone, so a more specific cause may replace it.
         """
         host = np.isin(self.result.cause, [CAUSES.index("host_operators"), CAUSES.index("launching")])
         gap = (self.result.cause == CAUSES.index("host_between_operators")) & (self.result.named_after == THREAD)
@@ -356,7 +357,7 @@ class _Window:
     def _of_blocking_copies(self, is_own: Flags) -> None:
         """Set `freed` and `freed_with`.
 
-        An operator may wait for a copy to the GPU that it launched. Removing the copy also removes the wait.
+        An operator may launch a copy to the GPU and then wait for this copy. Removing the copy also removes the wait.
         """
         events, on_gpu = self.events, self.events.is_work[self.src_event]
         wait = on_gpu & ~self.to_work & (self.edges.dst & 1 == 1)

@@ -13,7 +13,8 @@ from pipelines.critical_path.graph.stack_order import Ints
 class Enclosing:
     """Intervals of host threads with the event (mark) that encloses each, sorted by thread and time.
 
-    `mark` encloses the thread's times from `at` to the next `at`. It is the event's index, or -1 if no event does.
+    `mark` encloses the thread's times from `at` to the next `at`. It is an index of an event, or -1 if no event
+    encloses these times.
     """
 
     thread: Ints
@@ -37,7 +38,7 @@ class Enclosing:
         return cls(*(np.array(column, dtype=np.int64) for column in (threads, ats, marks)))
 
     def at_times(self, thread: Ints, at: Ints) -> Ints:
-        """Return the mark that encloses each time (m,), -1 if no mark does."""
+        """Return the mark that encloses each time (m,) on its thread, or -1 if no mark encloses the time."""
         if not len(self.at):
             return np.full(len(at), -1, dtype=np.int64)
         # One search for all threads, with their times shifted so that threads do not overlap.
@@ -51,7 +52,7 @@ class Enclosing:
 
 
 def _stretches(marks: list[int], start: list[int], end: list[int], rank: list[int]) -> list[tuple[int, int]]:
-    """Return the changes of the enclosing mark on a thread: (time, mark or -1), in order of time."""
+    """Return the times at which a thread's enclosing mark changes, ascending, each with the new mark (-1: none)."""
     changes: list[tuple[int, int]] = []
     open_: list[tuple[int, int]] = []  # (end, the enclosing mark), the innermost last
 

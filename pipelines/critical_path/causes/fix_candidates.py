@@ -49,8 +49,8 @@ class Candidate:
 def candidates(window: Window, rows: Rows, length: int, facts: NameFacts) -> Iterator[Candidate]:
     """Yield the fixes that may shorten a window.
 
-    `rows` are the causes of the window's path, and `length` is the path's length, ns. `facts` is indexed by family,
-    because families have the indices of the trace's names.
+    `rows` are the causes of the window's path, and `length` is the path's length, ns. `facts` is indexed by the
+    window's families, which have the same indices as the trace's names.
     """
     length = max(length, 1)
     causes = _Shown(window, rows, length)
@@ -197,7 +197,10 @@ def _fused(window: Window, name: str) -> Iterator[Candidate]:
 
 
 def _factor(share: float) -> float:
-    """Return a share rounded to four digits, but at least 0.0001, because factor 0 would also remove the waits."""
+    """Return `share` rounded to four digits, but at least 0.0001.
+
+    A scenario with factor 0 would also remove the waits.
+    """
     return max(round(share, 4), 0.0001)
 
 

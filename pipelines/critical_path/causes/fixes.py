@@ -63,7 +63,7 @@ def fixes(window: Window, rows: Rows, facts: NameFacts, *, without_profiler: boo
 
 
 def largest_host_cause(rows: Rows, length: int) -> str | None:
-    """Return the largest cause on the host, or None if it takes too little of the path's length (ns)."""
+    """Return the largest cause on the host, or None if this cause takes too little of the path's `length` (ns)."""
     time = {cause: int(rows.duration[rows.cause == CAUSES.index(cause)].sum()) for cause in _HOST}
     largest = max(time, key=lambda cause: time[cause])
     return largest if 100 * time[largest] >= _PERCENT * length else None
@@ -175,9 +175,10 @@ def _is_of_all_waits(saving: _Saving) -> bool:
 def _alternatives(merged: Sequence[_Saving], saves: Saves, length: int) -> Iterator[int | None]:
     """Yield for each fix the index of a larger fix to which it is an alternative, or None.
 
-    A fix is an alternative to a larger fix if both save mostly the same time. It also is one if the savings of all
-    fixes that are not alternatives would add up to more than `length`. It is then an alternative to the fix with which
-    it shares the most time, or to the largest fix if it shares none.
+    A fix is an alternative to a larger fix if both save mostly the same time. A fix is also an alternative if the
+    savings of all earlier fixes that are not alternatives, together with its own savings, exceed `length`. In this
+    case, it is an alternative to the fix with which it shares the most time, or to the largest fix if it shares time
+    with none.
     """
     added_up = 0
     for index, saving in enumerate(merged):
@@ -192,7 +193,7 @@ def _alternatives(merged: Sequence[_Saving], saves: Saves, length: int) -> Itera
 
 
 def _is_most(twice: int, larger: _Saving, other: _Saving) -> bool:
-    """Return whether the time `twice` is most of the smaller of two savings."""
+    """Return whether `twice`, the time that both of two fixes save, is most of the smaller of their savings."""
     return 100 * twice >= _SAME_PERCENT * min(larger.saves, other.saves)
 
 
@@ -204,7 +205,7 @@ def _twice(larger: _Saving, other: _Saving, saves: Saves) -> int:
 def _takes_turns(wait: _Saving, host_cause: str, saves: Saves) -> bool:
     """Return whether the host works while the GPU is idle, and waits while the GPU works.
 
-    If so, removing the wait and removing the host's work save the same time.
+    This is the case if removing the wait and removing the host's work (`host_cause`) save mostly the same time.
     """
     scenario = Scenario(((f"cause:{host_cause}", 0.0),))
     less = _Saving(Candidate("", "", scenario), saves(scenario))

@@ -1,4 +1,4 @@
-"""Causes of a window for scenarios, and windows for scenarios from numbered edges and events."""
+"""Causes and profiler costs of windows that were loaded for scenarios, and such windows built from numbered edges."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def numbered_window(
 ) -> whatif.Window:
     """Return a window for scenarios from numbered edges and events.
 
-    The bounds of its edges, and the owners of its events in a table, are unknown.
+    The bounds of its edges are unknown. So are `around`, `shown` and the thread labels of its events.
     """
     code = _TYPE_OF_CODE[edges.code]
     m = len(edges.src)
@@ -185,7 +185,7 @@ def numbered_window(
 
 
 def _events(events: Events, labels: Labels) -> whatif.Events:
-    """Return the events of a window with their streams. Families use the indices of Names."""
+    """Return the events of a window for scenarios, with their streams. Their families have the indices of Names."""
     none = np.full(len(events.event_id), -1, dtype=np.int32)
     keys = events.device.astype(np.int64) << 40 | events.stream & ((1 << 40) - 1)
     stream_keys, stream = np.unique(keys[events.is_work], return_inverse=True)

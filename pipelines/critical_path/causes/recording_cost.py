@@ -57,7 +57,7 @@ _EVENTS = """
 
 @dataclass(frozen=True)
 class HostEdges:
-    """A window's edges as the costs need them (m,).
+    """The edges (m,) of a window, with the columns that the computation of costs needs.
 
     `weight` is the weight on the path, ns, and `code` the type. `src_event`, `dst_event` are the indices of the events
     at their ends. `at_src_end`, `at_dst_end` are whether these ends are the end of the event.
@@ -80,20 +80,24 @@ class HostEdges:
 
 @dataclass(frozen=True)
 class Request:
-    """A row of `profiler_requests`. `is_requested` is False if a window has none."""
+    """A row of `profiler_requests`. `is_requested` is False if the table has no row for the window."""
 
     is_requested: bool = False
     without_profiler: bool | None = None
     untraced: int | None = None
 
     def shows(self, spent: int, length: int) -> bool:
-        """Whether the causes without the profiler are displayed, if the profiler takes `spent` ns of a window's
-        `length`.
+        """Return whether the causes without the profiler are displayed.
+
+        `spent` is the time that the profiler takes of a window with length `length`, both in ns.
         """
         return spent > _REMOVED * length if self.without_profiler is None else self.without_profiler
 
     def retimes(self, *, without: bool, spent: int, length: int) -> bool:
-        """Whether the causes with the profiler, or `without` it, are retimed: those that are displayed, or both."""
+        """Return whether the causes with the profiler (or `without` it) are retimed.
+
+        In a requested window, only the displayed causes are retimed. In other windows, both are.
+        """
         return not self.is_requested or self.shows(spent, length) == without
 
 
@@ -120,7 +124,8 @@ class RecordingCost:
     def weights_without(self, weight: Ints, scale: float = 1.0) -> Ints:
         """Return the weights of edges (m,) without `scale` times the cost of events, ns. No weight becomes negative.
 
-        What exceeds an edge of a chain is subtracted from the chain's next edges.
+        If the cost on an edge of a chain exceeds the edge's weight, the excess is subtracted from the chain's next
+        edges.
         """
         cost, weight_left = np.rint(self.edges * scale).astype(np.int64), np.maximum(weight, 0)
         removed = np.minimum(cost, weight_left)
@@ -137,8 +142,8 @@ def recording_costs(
 ) -> dict[int, RecordingCost]:
     """Return the costs of windows by their number.
 
-    Windows of traces by other profilers or without host events have none. Reads `_event_costs`, `events`, `threads`,
-    `critical_path_windows`, `_window_steps` and `profiler_requests`.
+    A window has no entry if its trace is from another profiler or without host events. Reads `_event_costs`, `events`,
+    `threads`, `critical_path_windows`, `_window_steps` and `profiler_requests`.
     """
     windows_by_trace: dict[str, list[_Window]] = {}
     if not windows:
@@ -174,9 +179,9 @@ def _batches(con: duckdb.DuckDBPyConnection, query: str) -> Iterator[list[np.nda
 class _Marks:
     """The times at which recording host events takes time, in order of thread and time.
 
-    Recording takes time before each start, after each end and, for some events, inside. Time before a start at t has
-    the number 2t, time after a start or an end 2t + 1. An edge from t0 to t1 contains the starts in (t0, t1], and what
-    follows a start or an end in [t0, t1). These are the numbers in (2 t0, 2 t1].
+    Recording takes time before each start, after each end and, for some events, inside. The time before a start at t
+    has the number 2t, the time after a start or an end at t has 2t + 1. An edge from t0 to t1 contains the time before
+    starts in (t0, t1], and the time after starts and ends in [t0, t1). These are the numbers in (2 t0, 2 t1].
     """
 
     def __init__(self, thread: Ints, start: Ints, end: Ints, kind: Ints, cost: np.ndarray, inside: np.ndarray) -> None:
@@ -267,8 +272,8 @@ def host_speed(edges: HostEdges, events: Events, names: Names, delay: float) -> 
     """Return how many times slower the host is than the host that the costs were measured on.
 
     The measure is the time from the start of an operator to the start of an operator in it, relative to `delay` ns. The
-    result is the smallest median over pairs of names. It is 1 if no pair occurs often enough in the window, or none is
-    cheap.
+    result is the smallest median over pairs of names. It is 1 if no pair occurs often enough in the window, or if the
+    smallest median is 0 or more than `_TIMES` times `delay`.
     """
     kind = np.append(names.kind, -1)
     nested = np.flatnonzero((edges.code == _OWN) & ~edges.at_src_end & ~edges.at_dst_end)

@@ -108,7 +108,11 @@ def _instances(row: Ints, instance: Ints, weight: Ints, n: int) -> tuple[Ints, I
 
 
 def retime(graph: ArrayGraph, rows: Rows, of: Shares) -> None:
-    """Set the savings of the rows and of their causes, largest first. Raises GraphHasCycle."""
+    """Retime the window without its largest rows and causes, and set their savings in `rows`. Raises GraphHasCycle.
+
+    At most MOST rows and MOST causes are retimed, fewer in a very long window (_EDGES). Rows that are not retimed keep
+    -1.
+    """
     length = int(rows.duration.sum())
     row_indices = np.flatnonzero(rows.duration[:MOST] * 100 >= LEAST_PERCENT * max(length, 1)).tolist()
     window = Retimed(graph, of, length)

@@ -1,9 +1,10 @@
 """Longest distances over a graph whose edges are chains of a table's edges, so that Python visits few nodes.
 
-Most nodes of a trace are inside a chain: they have one edge in and one edge out, and the second follows the first in
-the table. A chain is stored as one edge. The table is read in pieces, twice, and only its chains stay in memory, so a
-long trace need not fit. Most of the remaining nodes have one edge in, so numpy sums up the distances along runs of
-them. Python visits only the first node of each run, in an order that does not depend on weights.
+The table is reduced twice: its edges to chains, and the chains to runs. Most nodes of a trace are inside a chain: they
+have one edge in and one edge out, and the second follows the first in the table. A chain is stored as one edge. The
+table is read in pieces, twice, and only its chains stay in memory, so a long trace need not fit. Most of the remaining
+nodes have one edge in, so numpy sums up the distances along runs of them. Python visits only the first node of each
+run, in an order that does not depend on weights.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Chains:
     """The chains of a table of edges. Chain i consists of the edges first[i] … first[i + 1] - 1.
 
     `node` (k,) are the remaining nodes, ascending. `src` and `dst` (c,) are indices into `node`. Distances are 64-bit
-    integers. They are correct for all weights that are negative only where the table's weights are.
+    integers. Distances are correct for all weights that are negative only where the table's weights are negative.
     """
 
     def __init__(
@@ -148,8 +149,8 @@ class _Order:
     """A topological order of a graph's nodes, independent of the weights.
 
     A run is a path of nodes, each of which has one incoming edge, except the first. Of several such successors of a
-    node, one continues the run, and each of the others starts another run. A longest path may start after a negative
-    edge, so a run starts there, too. Raises GraphHasCycle.
+    node, one continues the run, and each of the others starts another run. A path is longer if it starts after a
+    negative edge instead of including the edge, so a run also starts after each negative edge. Raises GraphHasCycle.
     """
 
     def __init__(self, src: Nodes, dst: Nodes, negative: Flags, name: Callable[[Nodes], list[int]]) -> None:

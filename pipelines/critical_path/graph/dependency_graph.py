@@ -183,7 +183,7 @@ class ArrayGraph:
         return min(edges, key=lambda edge: visited[int(self.node_ids[self.dst[edge]])])
 
     def _by_networkx(self) -> Ints:
-        """Return the path that networkx finds. It adds up Python integers, so large weights do not overflow."""
+        """Return the path that networkx finds. networkx adds up Python integers, so large weights do not overflow."""
         import networkx as nx
 
         return self.edges_along(nx.dag_longest_path(self.to_networkx(), weight="weight", backend="networkx"))

@@ -40,7 +40,10 @@ class Roles:
 
 @dataclass(frozen=True)
 class HandOffs(Columns):
-    """Hand-offs, arrays (h,). Node `to` continues after node `of`; both are indices of nodes."""
+    """Hand-offs, arrays (h,). Node `to` continues after node `of`, both as indices of nodes.
+
+    `inferred` is whether the hand-off follows only from times, not from names or arrows.
+    """
 
     to: Ints
     of: Ints
@@ -93,7 +96,10 @@ class _Thread:
         return np.where(is_stop, np.append(self.end, -1)[k], -1), np.where(is_stop, end_ns, -2)
 
     def goes_on_soon(self, until: Ints) -> Flags:
-        """Return whether this thread starts to work within `_LEAST_NS` of each end of another thread's gap."""
+        """Return whether this thread starts to work within `_LEAST_NS` after each time in `until`.
+
+        The times are the ends of another thread's gaps.
+        """
         index = np.searchsorted(self.begin_ns, until, side="right")
         return np.append(self.begin_ns, np.iinfo(np.int64).max)[index] - until < _LEAST_NS
 
@@ -194,7 +200,11 @@ class _Stops:
 
 
 def _later(source: Ints, at_ns: Ints, other: _Thread, node: Ints, when: Ints) -> None:
-    """Replace the source of each gap with the other thread's node if that node is later."""
+    """Replace the source of each gap by a node of another thread, if that node is later than the source so far.
+
+    `node` are indices among the other thread's nodes, -1 for none, and `when` their times. `at_ns` are the times of the
+    sources.
+    """
     later = (node >= 0) & (when > at_ns)
     source[later], at_ns[later] = other.first + node[later], when[later]
 
@@ -211,10 +221,10 @@ def _infer(source: Ints, at_ns: Ints, places: Ints, thread: _Thread, other: _Thr
 
 
 def _firsts(threads: list[_Thread], roles: Roles) -> Ints:
-    """Return the node that the first node of each thread follows, -1 if there is none.
+    """Return for each thread the node that the thread's first node follows, -1 if there is none.
 
-    It is the latest earlier node of another thread of the process, autograd's threads excluded. A working thread
-    follows another working thread if possible, rather than a thread that logs or pins memory.
+    The followed node is the latest earlier node of another thread of the process, autograd's threads excluded. A
+    working thread follows another working thread if possible, rather than a thread that logs or pins memory.
     """
     first_ns = np.array([int(thread.at[0]) for thread in threads])
     source, when = np.full(len(threads), -1), np.full(len(threads), -2)

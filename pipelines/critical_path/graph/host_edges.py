@@ -282,7 +282,7 @@ def _places(chosen: Flags) -> Iterator[Ints]:
 
 
 def _early(nodes: HostNodes, threads: Ints, early: dict[str, Any]) -> dict[str, Ints]:
-    """Return, for GPU work that starts before its launch call, the last earlier node of the launching thread."""
+    """Return the last node of the launching thread before each GPU activity that starts before its launch call."""
     key = early["window"] << 20 | early["thread_id"]
     thread = np.minimum(np.searchsorted(threads, key), max(len(threads) - 1, 0))
     span = max(int(nodes.at.max(initial=0)), int(early["at"].max(initial=0))) + 1
@@ -316,9 +316,10 @@ def _of_names(window: Ints, rows: dict[str, Any], frames: dict[str, Any]) -> tup
 def _kept(rows: dict[str, Any], windows: Ints, work_end: Ints) -> Flags:
     """Return which events (n,) are in the graph.
 
-    Events of threads that only poll are excluded. So are events that end after the window's end, on threads that launch
-    no GPU work. The window's end is the later of the end of GPU work (`work_end`, -1 if there is none) and the last end
-    of an event of a thread that launches GPU work.
+    A window without an operator and without GPU work has no events in the graph. Events of threads that only poll are
+    excluded. So are events that end after the window's end, on threads that launch no GPU work. The window's end is the
+    later of the end of GPU work (`work_end`, -1 if there is none) and the last end of an event of a thread that
+    launches GPU work.
     """
     window_index = np.searchsorted(windows, rows["window"]).astype(np.int32)
     # A window has a path only if it contains an operator or GPU work. Annotations alone are not enough.
@@ -337,8 +338,8 @@ def _waited_for_by_none(
 ) -> Flags:
     """Return which threads (t,) do not count, because neither GPU work nor a counting thread depends on them.
 
-    A thread counts if it launches GPU work or hands over to a thread that counts. In a window without GPU work and
-    without a thread that launches any, all threads count.
+    A thread counts if it launches GPU work, or if it hands over to a thread that counts. In a window without GPU work
+    and without a thread that launches any, all threads count.
     """
     has_work = windows["window"][windows["work_end"] >= 0]
     has_work = np.union1d(has_work, window[np.unique(nodes.thread[works[nodes.thread]])])

@@ -114,7 +114,10 @@ def host_nodes(events: HostEvents, until: Ints) -> tuple[HostNodes, Frames]:
 
 
 def nodes_without(nodes: HostNodes, out: Flags) -> HostNodes:
-    """Return the nodes except `out`. If these begin a thread, its next node becomes its first."""
+    """Return the nodes without the nodes `out`.
+
+    If a thread's first nodes are removed, its next node becomes the first.
+    """
     nodes = nodes[~out]
     before = _follows(nodes.thread)
     return replace(nodes, before=before, in_gap=nodes.in_gap & before, waits=nodes.waits & before)

@@ -65,7 +65,7 @@ def unneeded(
 
 
 class _Seen(NamedTuple):
-    """Inputs of some models, and whether the trace contains them."""
+    """Flags and counts of the inputs of some models in a trace. A model without inputs need not be computed."""
 
     records: bool  # an event that `_loaded_events` treats as a recorded wait
     events: bool  # a recorded wait for an event

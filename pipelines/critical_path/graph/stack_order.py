@@ -179,9 +179,10 @@ def _at(start: Ints, duration: Ints, row: Ints, change: Ints) -> Ints:
 
 
 def _nodes(marks: Stacks, is_operator: Flags) -> tuple[Ints, Ints]:
-    """Return the previous operator mark of each operator mark's thread, and the number of open operators after it.
+    """Return the previous operator mark and the number of open operators for each operator mark.
 
-    The previous mark is -1 if there is none. Other marks have -1 for both.
+    Both arrays cover all marks. The previous operator mark is that of the same thread, -1 if there is none. The number
+    of open operators is counted after the mark. Marks of other events have -1 in both arrays.
     """
     nodes = np.flatnonzero(is_operator[marks.row]).astype(np.int32)
     last, n_open = np.full((2, len(marks.row)), -1, dtype=np.int32)

@@ -24,7 +24,12 @@ def switch_overrides(profile: str, settings: Iterable[tuple[str, str]]) -> dict[
 
 
 def _checked(name: str, takes: str, value: str) -> str:
-    """Return the value in the form that the models read."""
+    """Return a switch's value in the form that the models read.
+
+    Raise WrongValue if the switch does not accept the value.
+
+    `takes` is `ns` for a whole number of nanoseconds, or the accepted words separated by `|`.
+    """
     if takes == "ns":
         if re.fullmatch(r"-?[0-9]{1,19}", value) and -(2**63) <= int(value) < 2**63:
             return value

@@ -62,7 +62,10 @@ def read_windows(
 
 
 def _alone(con: duckdb.DuckDBPyConnection, number: int, columns: list[str]) -> list[np.ndarray]:
-    """Return the columns of one window."""
+    """Return the columns of one window, which is read in a separate query.
+
+    Integers of a large window are narrow if they fit.
+    """
     from_clause = f"FROM _edges WHERE window_no = {number}"
     count, last = con.execute(f"SELECT count(*), max(greatest({', '.join(_NODES)})) {from_clause}").fetchall()[0]
     query = f"SELECT {', '.join(columns)} {from_clause}"

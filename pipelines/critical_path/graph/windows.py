@@ -27,8 +27,9 @@ class WindowNotFound(TracelakeError, LookupError):
 class WindowRequest:
     """A requested window of a trace.
 
-    It contains every event between the first start and the last end of instances `first` … `last` (from 0, inclusive)
-    of the annotation whose name contains `annotation`. An empty annotation means the whole trace (HTA 2.8.1).
+    The window contains every event between the first start and the last end of instances `first` … `last` (from 0,
+    inclusive) of the annotation whose name contains `annotation`. An empty annotation means the whole trace (HTA
+    2.8.1).
     """
 
     trace_id: str
@@ -129,7 +130,9 @@ def request_profiler_cost(
 ) -> None:
     """Add rows to `profiler_requests` for windows requested with `request_windows`.
 
-    For these windows, only the causes that are displayed are retimed.
+    For these windows, only the causes that are displayed are retimed. `without_profiler` is whether the causes without
+    the profiler are displayed, None if their size decides. `untraced_ns` is the duration of a step without the
+    profiler, None if unknown.
     """
     values = [row([request.trace_id, request.window_id, without_profiler, untraced_ns]) for request in requests]
     for first in range(0, len(values), _ROWS):

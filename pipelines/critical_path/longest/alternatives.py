@@ -116,7 +116,8 @@ class _Near:
     def _name(self, attributed: AttributedGraph) -> None:
         """Compute the contribution of each run to a set of events.
 
-        It consists of one number for the events that only this run has, and of the events that other runs also have.
+        The contribution consists of one number for the events that occur in no other run, and of the events that also
+        occur in other runs.
         """
         run_of = np.repeat(np.arange(len(self._runs.first)), self._runs.size)
         edge, run = self._reach.chains.edges(self._chain), np.repeat(run_of, self._reach.chains.size[self._chain])

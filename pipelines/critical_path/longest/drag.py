@@ -80,9 +80,10 @@ def _shares(reach: Reach, edge: Ints, event: Ints, weight: Ints) -> Shares:
 
 
 def _swept(reach: Reach, shares: Shares, events: Ints, limit: Ints, matters: np.ndarray) -> Ints:
-    """Return the drags of some events, each from a sweep over the chains near the path between the event's own chains.
+    """Return the drags of some events. Each is computed by a sweep over the chains near the path.
 
-    The sweeps of many events are combined into one sweep over a graph of disjoint parts.
+    The sweep of an event covers the time from the first to the last chain on which the event has time. The sweeps of
+    many events are combined into one sweep over a graph of disjoint parts.
     """
     position, chains = _by_time(reach), reach.chains
     crossing = _Crossing(reach, position, int(limit[events].max()))
@@ -111,9 +112,10 @@ def _swept(reach: Reach, shares: Shares, events: Ints, limit: Ints, matters: np.
 def _lengths(
     reach: Reach, position: Ints, ends: Sequence[int], chains: Sequence[Ints], weights: Sequence[Ints]
 ) -> Ints:
-    """Return the length of the longest path across each part, with these weights of the part's chains, ns.
+    """Return the length of the longest path through each part of the combined graph, ns.
 
-    Distances to nodes before a part, and from nodes after it, stay valid.
+    `ends` is the position at which each part ends. `chains` are the chains of each part, and `weights` their weights.
+    The distances of `reach` to nodes before a part, and from nodes after the part, stay valid.
     """
     part, k = np.repeat(np.arange(len(ends)), [len(these) for these in chains]), len(position)
     these, weight = np.concatenate(chains), np.concatenate(weights)

@@ -191,7 +191,10 @@ class _Targets:
         return self.window.events.of_families(lambda _, name: bool(pattern.fullmatch(name)))
 
     def _inclusive(self, glob: str) -> Selection:
-        """Select everything inside host events by name, and the unowned host time of threads by name."""
+        """Select everything inside host events whose names match `glob`.
+
+        Also select the unowned host time of threads whose names match.
+        """
         selection = inclusive(self.line, self._stretches(glob))
         return union([selection, Selection(self._of_threads(glob).astype(float))])
 
@@ -232,7 +235,7 @@ class _Targets:
         return self.window.causes
 
     def _of_threads(self, glob: str) -> Flags:
-        """Return which edges (m,) are unowned host time of threads by name."""
+        """Return which edges (m,) are unowned host time of threads whose names match `glob`."""
         pattern = glob_pattern(glob)
         threads = np.array([bool(pattern.fullmatch(name)) for name in self.window.thread_names], dtype=bool)
         return np.append(threads, False)[self.window.gap_thread]
@@ -277,7 +280,7 @@ def _what_there_is(window: Window) -> str:
 
 
 def _owned(names: dict[str, Ints], window: Window) -> str:
-    """Return the names with the most GPU activities in the window, as text."""
+    """Return a text with the owners that have the most GPU activities in the window."""
     count_by_name = {name: int(np.isin(ids, window.events.event_id).sum()) for name, ids in names.items()}
     largest = sorted(
         (name for name in count_by_name if count_by_name[name]), key=lambda name: (-count_by_name[name], name)

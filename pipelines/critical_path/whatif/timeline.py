@@ -60,11 +60,11 @@ class Stretches:
         return self.thread, self.start, self.end
 
     def covered(self, thread: Ints, start: Ints, end: Ints) -> Ints:
-        """Return how much of each passed interval (m,) is inside the intervals of its thread, ns."""
+        """Return how much of each passed interval (m,) the intervals of its thread cover, ns."""
         return self._until(thread, end) - self._until(thread, start)
 
     def holds(self, thread: Ints, start: Ints, end: Ints) -> Flags:
-        """Return whether a single interval of its thread contains each passed interval (m,), ends included."""
+        """Return for each passed interval (m,) whether a single interval of its thread contains it, ends included."""
         index = self.last_before(thread, start)
         clamped = np.maximum(index, 0)
         return (
@@ -74,9 +74,9 @@ class Stretches:
         )
 
     def last_before(self, thread: Ints, at: Ints) -> Ints:
-        """Return the index of the last interval that starts before or at each time, -1 if there is none.
+        """Return for each time the index of the last interval that starts before or at the time, -1 if there is none.
 
-        It may be an interval of another thread.
+        The intervals are ordered by thread, so the interval found may be of a preceding thread.
         """
         if not len(self.thread):
             return np.full(len(at), -1)
@@ -88,9 +88,10 @@ class Stretches:
         return np.where(numbers[number] == thread, index, -1)
 
     def _until(self, thread: Ints, times: Ints) -> Ints:
-        """Return the time of the intervals before each time, ns.
+        """Return how much time the intervals of its thread have before each time, ns.
 
-        It includes an offset for other threads, which is the same for all times of a thread.
+        The result includes an offset that depends only on the thread, so only differences between times of a thread are
+        valid.
         """
         if not len(self.thread):
             return np.zeros(len(times), dtype=np.int64)

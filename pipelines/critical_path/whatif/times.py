@@ -85,7 +85,10 @@ def _order(window: Window) -> tuple[Ints, Ints]:
 
 
 def _on_streams(window: Window) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.integer]]:
-    """Return pairs from the end of GPU work to the start of the next work, or from start to start if both overlap."""
+    """Return pairs of nodes that keep their order on a stream: the end of a GPU activity and the start of the next one.
+
+    If the two activities overlap, the pair has the first activity's start instead of its end.
+    """
     events = window.events
     work = np.flatnonzero(events.stream >= 0)
     work = work[np.lexsort((events.event_id[work], events.ts[work], events.stream[work]))]
@@ -97,9 +100,10 @@ def _on_streams(window: Window) -> tuple[npt.NDArray[np.integer], npt.NDArray[np
 
 
 def _on_thread(window: Window, thread: int) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.integer]]:
-    """Return the pairs from the last end at or before each start to the start.
+    """Return pairs of nodes that keep their order on a thread: the last end before an event's start, and that start.
 
-    At equal times, ends come first, as in the call stacks.
+    An end at the same time as the start counts as before it, as in the call stacks. Events of zero duration count only
+    as starts.
     """
     events = window.events
     on = np.flatnonzero(events.thread == thread)
@@ -112,7 +116,7 @@ def _on_thread(window: Window, thread: int) -> tuple[npt.NDArray[np.integer], np
 
 
 class Clock:
-    """A map of times of one thread or stream, built from the old and new times of the graph's nodes on it."""
+    """A map from old to new times of one thread or stream, built from the graph's nodes there."""
 
     def __init__(self, old: Ints, new: Ints, is_end: npt.NDArray[np.bool_]) -> None:
         order = np.argsort(old, kind="stable")
@@ -131,7 +135,7 @@ class Clock:
         self._end = np.clip(np.where(ends > -huge, ends, low), self._until, self._after)
 
     def move(self, times: Ints, *, ends: bool) -> Ints:
-        """Return the new times of starts, or of ends, of other events."""
+        """Return the new times of starts (or with `ends`, of ends) of events that are not in the graph."""
         index = np.searchsorted(self._at, times, side="right") - 1
         inside = np.maximum(index, 0)
         new = np.where(index < 0, times, self._after[inside] + times - self._at[inside])

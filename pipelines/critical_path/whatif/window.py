@@ -91,7 +91,7 @@ class Events:
 
     @cached_property
     def present(self) -> list[int]:
-        """Return the families that occur among the events, in a short window far fewer than all families."""
+        """Return the families of the events. A short window has far fewer families than its trace."""
         return np.unique(self.family).tolist()
 
     @cached_property

@@ -165,7 +165,11 @@ def find_captures(
 
 
 def _own_id(group_id: str, part: Sequence[RankTrace], first_id: str) -> str:
-    """Return the id that follows from a capture's traces. `first_id`: the first-ingested trace of the group."""
+    """Return the id of a capture that consists of the traces `part`.
+
+    It is the group's id if the capture contains `first_id`, the group's first-ingested trace. Otherwise, it is a hash
+    over the group's id and the capture's first-ingested trace.
+    """
     _, named_by = min(map(ingested, part))
     has_first = any(trace.trace_id == first_id for trace in part)
     return group_id if has_first else _hash(f"{group_id}\0{named_by}")
@@ -254,7 +258,10 @@ def _end(trace: RankTrace) -> float:
 
 
 def _overlap(first: RankTrace, second: RankTrace) -> bool:
-    """Return whether two traces overlap by more than an instant, because windows of a rank may adjoin."""
+    """Return whether two traces have the same start, or overlap by more than an instant.
+
+    Windows of a rank may adjoin, so an instant does not count.
+    """
     return _start(first) == _start(second) or (_start(first) < _end(second) and _start(second) < _end(first))
 
 

@@ -52,9 +52,9 @@ def inputs(roles: bytes) -> str:
 
 
 def touched(root: Path, now: Now, inputs_hash: str) -> Grouped:
-    """Return the folders whose traces changed since the record was written, or ALL if they are unknown.
+    """Return the folders whose traces changed since the record was written.
 
-    `inputs_hash`: the current hash of `inputs`.
+    Return ALL if these folders are unknown or too many, or if `inputs_hash`, the current hash of `inputs`, has changed.
     """
     record = record_of(root, GROUPED)
     if not record or record["inputs"] != inputs_hash:
@@ -82,8 +82,8 @@ def touched(root: Path, now: Now, inputs_hash: str) -> Grouped:
 def note(root: Path, now: Now, inputs_hash: str, seen: Grouped, captures: Mapping[str, Capture]) -> None:
     """Record that the tables of captures agree with all traces of `now`.
 
-    `captures`: the captures of the folders in `seen`. If the lake is not writable, do nothing, because a missing record
-    only costs time.
+    `captures`: the captures of the folders in `seen`. If no batch changed, the record is still valid and stays. If the
+    lake is not writable, do nothing, because a missing record only costs time.
     """
     if seen.folders is not None and not seen.added and not seen.gone:
         return

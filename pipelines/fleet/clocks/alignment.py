@@ -247,8 +247,8 @@ def _pooled(ranks: Sequence[int], lanes: Sequence[FittedLane]) -> Entries:
 def _near(ranks: Sequence[int], lanes: Sequence[FittedLane]) -> np.ndarray:
     """Return offsets near the truth, (ranks,) int64 ns, from which the median polish starts.
 
-    They begin with the offsets of the largest lane's fit. Each further lane that shares a rank then adds its other
-    ranks.
+    The offsets of the largest lane's ranks come from that lane's fit. Each further lane that shares a rank with the
+    lanes so far then adds the offsets of its other ranks.
 
     The median polish moves one clock at a time. Groups may be nested: a node's ranks meet each other more often than
     they meet other ranks. From equal clocks, the polish would stop as soon as each node agrees with itself. From these

@@ -148,10 +148,10 @@ def _members(con: duckdb.DuckDBPyConnection) -> dict[str, list[int]]:
 
 
 def _of_one_file(con: duckdb.DuckDBPyConnection) -> set[str]:
-    """Return the captures whose ranks are processes in one file from one machine.
+    """Return the captures whose ranks are all in one file and share a clock.
 
-    Their tool recorded all ranks with one clock. The column traces.rank_source is NULL in traces that were ingested
-    before it existed, so the query reads the metadata.
+    The file's metadata states that its processes share a clock, or that its ranks are devices. The column
+    traces.rank_source is NULL in traces that were ingested before the column existed, so the query reads the metadata.
     """
     query = (
         "SELECT m.capture_id FROM _staged_capture_ranks AS m JOIN traces AS t USING (trace_id) "

@@ -64,7 +64,9 @@ class LaneMatch:
 def match_lane(lanes: Sequence[RankLane], one_clock: bool = False) -> LaneMatch:
     """Match one lane of several ranks. An instance is a call that all ranks have.
 
-    `one_clock`: whether all ranks share a clock.
+    All ranks are paired with a reference rank: the rank with the best evidence and the most kernels. `one_clock`:
+    whether all ranks share a clock. The match is refused if a rank's pairing is refused, or if there are too few
+    kernels or instances.
     """
     numbered = all(lane.seq is not None and bool((lane.seq != NONE).all()) for lane in lanes)
     for lane in () if numbered else lanes:

@@ -33,9 +33,11 @@ Pairs = tuple[Ints, Ints]
 
 @dataclass(frozen=True)
 class Contradiction:
-    """Weaker evidence against a pairing, which gives `n` kernels of a rank other partners.
+    """Weaker evidence (`against`) that contradicts the pairs of a rank's kernels.
 
-    Only kernels that both kinds of evidence pair are counted.
+    `matched_by`: the evidence that made the pairs. `n`: the number of kernels to which the weaker evidence gives other
+    partners, counted among the kernels that both kinds of evidence pair. For CLOCK, it is the number of pairs that do
+    not overlap although their ranks wait for each other.
     """
 
     rank: int
@@ -251,7 +253,10 @@ def _along(lane: RankLane, reference: RankLane, shift: int) -> Pairs:
 
 
 def _never_meet(lane: RankLane, reference: RankLane, pairs: Pairs) -> bool:
-    """Return whether, in every pair whose ranks wait for each other, one kernel ended before the other began."""
+    """Return whether all pairs of collectives whose ranks wait for each other are apart.
+
+    In such a pair, one kernel ended before the other kernel began (`_apart`).
+    """
     return _apart(lane, reference, pairs) == int(_waiting(lane, reference, pairs).sum())
 
 
@@ -265,9 +270,9 @@ def _waiting(lane: RankLane, reference: RankLane, pairs: Pairs) -> npt.NDArray[n
 
 
 def _apart(lane: RankLane, reference: RankLane, pairs: Pairs) -> int:
-    """Count the pairs of such collectives in which one kernel ended before the other began.
+    """Count the pairs in which one kernel ended before the other began, although their ranks wait for each other.
 
-    This is impossible in a collective whose ranks wait for each other, so such a pair is wrong.
+    In such a collective, all kernels overlap, so these pairs are wrong.
     """
     mine, theirs = pairs
     is_apart = (lane.end_ns[mine] + _CLOCK_SLACK < reference.start_ns[theirs]) | (

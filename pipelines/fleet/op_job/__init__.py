@@ -10,12 +10,13 @@ step time divided by the ideal step time.
 How to read the numbers:
 
 - Slowdowns are not additive. A stage may have a larger slowdown than the job, because the other stages catch up when
-they are ideal. M_S may exceed 1, and M_W may be below 0. They are not shares of a whole, so never draw them as a pie
-chart. - An op's ideal duration is one value per kind over all stages. A stage that takes longer by design (the last
-stage computes the loss) therefore counts as straggling. `slowdown_stage_ideal` is the slowdown with an ideal per stage,
-and distinguishes such a stage from a straggler. - Slowdowns of ranks, stages and kinds use measured durations. M_S and
-M_W use replayed durations, which differ by 1e-7. - Virtual stages (vpp > 1), separate gradient reductions and jobs
-without data parallelism follow the published rules,
+  they are ideal. M_S may exceed 1, and M_W may be below 0. They are not shares of a whole, so never draw them as a pie
+  chart.
+- An op's ideal duration is one value per kind over all stages. A stage that takes longer by design (the last stage
+  computes the loss) therefore counts as straggling. `slowdown_stage_ideal` is the slowdown with an ideal per stage, and
+  distinguishes such a stage from a straggler.
+- Slowdowns of ranks, stages and kinds use measured durations. M_S and M_W use replayed durations, which differ by 1e-7.
+- Virtual stages (vpp > 1), separate gradient reductions and jobs without data parallelism follow the published rules,
   but no published job has them.
 """
 

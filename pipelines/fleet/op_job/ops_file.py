@@ -1,6 +1,6 @@
 """The reader of a job's Parquet file, which returns arrays [op, step, dp rank].
 
-It rejects a file that does not fit, with the position of the error.
+The reader rejects a file that does not have this form. The error names the position in the file.
 """
 
 from __future__ import annotations

@@ -51,7 +51,11 @@ def transfers(where: str, meta: JobMeta, ops: tuple[Op, ...], stages: list[dict[
 
 
 def _real(kind: str, ops: tuple[Op, ...], kinds: dict[str, list[int]]) -> list[int]:
-    """Return the transfers that carry data. The other transfers were recorded without a partner."""
+    """Return the transfers that carry data. The other transfers were recorded without a partner.
+
+    A send without a partner ends before the first compute of its kind ends. A receive without a partner starts after
+    the last compute has started.
+    """
     computes = kinds.get(P2P[kind][0], [])
     if kind.endswith("send"):
         first = min((ops[compute].end for compute in computes), default=float("inf")) - EPS

@@ -83,9 +83,9 @@ def _left_out(con: duckdb.DuckDBPyConnection, capture_id: str, ranks: Sequence[J
 
 
 def _drifting(ranks: Iterable[int]) -> Iterator[str]:
-    """Yield a caveat about ranks whose clocks drift.
+    """Yield a caveat about ranks whose clocks drift, if there are any.
 
-    Common times account for the drift, but durations are measured on the rank's own clock.
+    The drift is removed from common times, but not from durations, which are measured on the rank's own clock.
     """
     if drifting := sorted(ranks):
         yield f"ranks whose clocks drift, which this answer does not correct: {', '.join(map(str, drifting))}"

@@ -260,7 +260,10 @@ class Retimed:
             change.factor[rank_edges] *= hidden_communication(window, factor, durations)[edges]
 
     def _unselected(self, scenario: Scenario) -> Iterator[str]:
-        """Yield a caveat about GPU time that no target of a kind can select."""
+        """Yield a caveat for each kind of owner in the scenario for which GPU time of a rank has no known owner.
+
+        No target of this kind can select this time.
+        """
         for kind in owner_kinds(scenario):
             owners = [rank_window.window.owners for rank_window in self.ranks]
             if max_percent := max(owner.unknown_percent[kind] for owner in owners if owner):

@@ -181,8 +181,8 @@ def _paired_steps(
 ) -> _Steps:
     """Pair the steps with the same numbers, without warm-up.
 
-    If the two sides have few numbers in common, pair the steps in order. `elsewhere`: the numbers of steps that are
-    warm-up on other ranks, by side.
+    If all common steps are warm-up, pair them nevertheless. If the two sides have few numbers in common, pair the steps
+    in order. `elsewhere`: the numbers of steps that are warm-up on other ranks, by side.
     """
     sides = (control, test)
     numbers = [{window.step for window in steps} for steps in sides]
@@ -223,7 +223,7 @@ def _window(trace: Trace, which: Which) -> Window:
 
 
 def traces_of(con: duckdb.DuckDBPyConnection, name: str, ranks: int | str = EVERY) -> list[str]:
-    """Return the trace whose id starts with `name`, or the traces of the capture whose id does, in the order of ranks.
+    """Return the trace or the traces of the capture (in the order of ranks) whose id starts with `name`.
 
     `ranks` of a capture: a number, `first` (the lowest) or `all`. `con` has `traces` and `capture_ranks`. Raise
     CompareError if the prefix does not match exactly one id, or if the capture has no such rank.

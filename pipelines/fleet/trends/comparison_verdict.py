@@ -398,8 +398,8 @@ def _grown_work(pair: OnePair) -> str:
 def _grown_anywhere(pair: OnePair) -> str:
     """Return the name that grew most in a longer step, and its growth.
 
-    It is GPU work if GPU work explains at least half of the growth. Otherwise it is a host event, preceded by its cause
-    if the causes of both sides are known.
+    If GPU work explains at least half of the growth of the step, this is the name of GPU work. Otherwise it is the name
+    of a host event, preceded by a cause if the causes of both sides are known.
     """
     longer_ns = pair.pair.test.duration_ns - pair.pair.control.duration_ns
     if not pair.host.grown_name or pair.gpu.grown_ns >= longer_ns / 2:

@@ -47,7 +47,7 @@ class Fleet:
 
     @property
     def is_of_lake(self) -> bool:
-        """Return whether it covers all jobs."""
+        """Return whether the state covers all jobs of the lake, not a single job."""
         return self.n_rejects is not None
 
     def as_json(self) -> dict[str, Any]:

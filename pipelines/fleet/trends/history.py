@@ -83,7 +83,8 @@ def without_job(con: duckdb.DuckDBPyConnection) -> int:
 def newest_incomplete(con: duckdb.DuckDBPyConnection, job: str | None = None) -> dict[str, int]:
     """Return for each job (or one job) the number of captures after its newest complete capture.
 
-    They have missing ranks or a truncated trace, so they cannot be compared, and the verdict is about older captures.
+    These captures have missing ranks or a truncated trace, so they cannot be compared. The job's verdict is about older
+    captures.
     """
     rows = con.execute(
         """

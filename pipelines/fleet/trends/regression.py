@@ -99,8 +99,8 @@ def discoveries(p_values: Mapping[str, float]) -> set[str]:
 def noise_floor(base: Sequence[float], n_new: int) -> float | None:
     """Return the smallest effect that counts, or None if the base's median is 0.
 
-    It is LEAST_EFFECT (1 %) or three standard errors of the new median, whichever is larger. The standard error is
-    derived from the base's MAD.
+    The floor is LEAST_EFFECT (1 %) or three standard errors of the new median, whichever is larger. The standard error
+    is derived from the base's MAD.
     """
     middle = median(base)
     if middle == 0:

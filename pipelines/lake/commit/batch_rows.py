@@ -34,8 +34,8 @@ class Failure:
     def is_no_fault_of_data(self) -> bool:
         """Return whether the model may succeed when it is rerun.
 
-        This is true if it was interrupted, the disk was full, or it had less memory than is available now. Older
-        versions of tracelake and small machines wrote such rows.
+        This is true if the model was interrupted, the disk was full, or the model had less memory than is available
+        now. Older versions of tracelake and small machines wrote such rows.
         """
         return bool(_INTERRUPTED.search(self.reason)) or 0 < memory_mib(self.reason) < _now()
 

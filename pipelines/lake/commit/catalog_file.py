@@ -281,7 +281,7 @@ def _checked(path: Path) -> Iterator[None]:
 def _begin_anew() -> None:
     """Reset the counts in a forked process, which has no connections.
 
-    Its lock may be held by a thread that exists only in the parent process.
+    Also replace the lock, because the inherited lock may be held by a thread that exists only in the parent process.
     """
     global _counting
     _counting = threading.Lock()
@@ -313,7 +313,10 @@ def _opened(root: Path, stack: ExitStack) -> sqlite3.Connection:
 
 
 def _copy(root: Path, folder: Path) -> None:
-    """Copy the catalog and its log until no writer changes them meanwhile. A mix of two states looks damaged."""
+    """Copy the catalog and its log into `folder`. Repeat the copy if a writer changed them meanwhile.
+
+    A mix of two states would look damaged.
+    """
     copied = None
     while (state := [_state(root / (CATALOG + end)) for end in ("", "-wal")]) != copied:
         for end in ("", "-wal"):

@@ -24,7 +24,7 @@ def _mine() -> set[tuple[Path, str]]:
 
 
 def is_held(root: Path, name: str) -> bool:
-    """Return whether this thread holds a lock."""
+    """Return whether the calling thread holds the lock `name` of the lake at `root`."""
     return (root, name) in _mine()
 
 

@@ -193,7 +193,7 @@ def _is_it(root: Path, batch: Batch, table: str, record: Record, writer: Writer 
 def _finish(root: Path, names: Iterable[str]) -> bool:
     """Complete the announcements of killed writers, and return whether that was possible.
 
-    It is impossible while a writer may be running, or if the lake is read-only.
+    Completion is impossible while a writer may be running, or if the lake is read-only.
     """
     if is_held(root, LOCK):  # this thread may be moving the pending files into place
         return False

@@ -48,7 +48,7 @@ class LeftOut:
 
 
 def lacking(entries: Mapping[str, Entry]) -> dict[tuple[str, str], list[str]]:
-    """Return the tables without a trace because a model failed on it, by the ids of the trace and its batch."""
+    """Return the tables from which a trace is missing because a model failed on it, by (trace id, batch id)."""
     tables: dict[tuple[str, str], list[str]] = {}
     for name, entry in entries.items():
         for table, failures in sorted(entry.failures.items()):

@@ -1,9 +1,9 @@
 """The rebuild of a lake's catalog from the sizes, footers and marker rows of its Parquet files alone.
 
-Digests are then unknown, so `tracelake check` reads the files completely. A batch was merged into a later batch if that
-batch has all its traces, or all its rejected files if it has nothing else. Such a batch stays hidden. No Parquet file
-records the traces that retention removed, so they are listed in `.retired/`. A batch that is listed there but still has
-files is hidden, and the next run removes it.
+Digests are then unknown, so `tracelake check` reads the files completely. A batch counts as merged if each of its
+traces is in a later batch. A batch with only rejected files counts as merged if a later batch has all of these files. A
+merged batch stays hidden. No Parquet file records the traces that retention removed, so they are listed in `.retired/`.
+A batch that is listed there but still has files is hidden, and the next run removes it.
 """
 
 from __future__ import annotations

@@ -157,7 +157,10 @@ def analyst(
 
 
 def published_whole(lake: Lake) -> bool:
-    """Return whether the analysts' file is unchanged since it was written, current or not, or does not exist."""
+    """Return whether the analysts' file is unchanged since it was written, even if it is not current.
+
+    Also return True if the file does not exist, or if the catalog has no record of it.
+    """
     if not (lake.root / ANALYST).exists():
         return True
     checksum = _checksum(lake.root / ANALYST)

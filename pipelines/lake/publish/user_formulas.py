@@ -83,12 +83,18 @@ def write_formulas(path: Path, formulas: Sequence[Formula]) -> None:
 
 
 def _as_read(formula: Formula) -> tuple[str | None, ...]:
-    """Return a row as a user writes it, with an empty `owns_below` if it has a pattern."""
+    """Return a formula as a user writes it.
+
+    If it has a pattern, `owns_below` is None, because a user leaves it empty.
+    """
     return formula if formula[0] else (*formula[:-1], None)
 
 
 def _named(path: Path, line: int, fields: Row) -> tuple[str, str]:
-    """Return which of the columns `op` and `name_pattern` is filled, and its value."""
+    """Return which of the columns `op` and `name_pattern` is filled, and its value.
+
+    Raise CatalogError unless exactly one of them is filled.
+    """
     op, pattern = fields["op"], fields["name_pattern"]
     if (op is None) == (pattern is None):
         raise CatalogError(

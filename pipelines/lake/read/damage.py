@@ -49,7 +49,7 @@ class BrokenFiles(TracelakeError):
 
 
 def damage_sentence(broken: Sequence[Broken]) -> str:
-    """Return a sentence that names up to three files and the remedy."""
+    """Return a sentence that names up to three of the broken files and the remedy."""
     more = f"; and {len(broken) - 3} more files" if len(broken) > 3 else ""
     return f"{'; '.join(str(file) for file in broken[:3])}{more}. {HINT}"
 

@@ -94,9 +94,9 @@ def condition_in(con: duckdb.DuckDBPyConnection, query: str, key: str = "trace_i
 
 
 def _with_ids(con: duckdb.DuckDBPyConnection, condition: Condition, ids: Sequence[str]) -> str | None:
-    """Return the query with ids in place of the SELECT, or None if that fails.
+    """Return the query with ids in place of the SELECT, or None if the replacement fails.
 
-    It also fails if DuckDB's text of the new tree does not parse into the same tree.
+    The replacement also fails if DuckDB's text of the new tree does not parse into the same tree.
     """
     listed = ", ".join(map(quoted, ids))
     try:
@@ -139,7 +139,10 @@ def _is_beyond(node: _Tree) -> bool:
 
 
 def _joined(table: _Tree, key: str) -> dict[str, str]:
-    """Return the tables of a FROM by alias if all have the same `key` in a row. Return {} if `key` may differ."""
+    """Return the tables of a FROM by alias, if a joined row has the same `key` in all tables. Otherwise return {}.
+
+    This is the case for a single table, and for inner joins with USING (`key`).
+    """
     if table["type"] == "BASE_TABLE":
         name = table["table_name"].lower()
         return {} if table.get("column_name_alias") else {(table.get("alias") or name).lower(): name}

@@ -302,7 +302,9 @@ def lock(con: duckdb.DuckDBPyConnection, root: str | Path | None = None) -> None
 
 
 def connect_parser() -> duckdb.DuckDBPyConnection:
-    """Return a connection without a lake for parsing queries. It is locked, because parsing IMPORT reads a file.
+    """Return a connection without a lake for parsing queries.
+
+    The connection is locked, because parsing IMPORT reads a file.
 
     All connections of a process share one database, because opening a database takes longer than parsing.
     """

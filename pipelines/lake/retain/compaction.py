@@ -105,7 +105,10 @@ def compact(
 
 
 def _due(lake: Lake, now: Now, before: str, smaller_than: int) -> list[list[Entry]]:
-    """Return the groups of batches to merge, oldest first. A group has one day and the same tables and versions."""
+    """Return the groups of batches to merge, oldest first. A group has one day and the same tables and versions.
+
+    Damaged batches, batches that a writer is working on, and batches from the day `before` on are excluded.
+    """
     damaged = {broken_file.batch.batch_id for broken_file in lake.broken()}
     alike: defaultdict[tuple[str, ...], list[Entry]] = defaultdict(list)
     only_rejects: defaultdict[str, list[Entry]] = defaultdict(list)

@@ -222,7 +222,10 @@ def _trace_ids(lake: Lake, batch: Batch) -> list[str]:
 
 
 def _firsts(lake: Lake, batch: Batch) -> dict[str, tuple[str, str]]:
-    """Return the batch and id of the batch's first-ingested trace in each group. It names a capture (grouping.py)."""
+    """Return the batch and id of the batch's first-ingested trace in each group.
+
+    A capture may be named after this trace.
+    """
     mark = table_file(lake.root, MARK, batch)
     if not mark.exists():
         return {}

@@ -56,9 +56,9 @@ def class_of(module: torch.nn.Module) -> str:
 class Part:
     """The part of the autograd graph that a module's forward created.
 
-    `entries`: nodes of the outputs. `nodes`: the nodes that are in no part of a module inside. `exits`: those of them
-    that pass a gradient to an input or a leaf. `beyond`: nodes of the module's inputs that get a gradient. `has_exits`:
-    whether a gradient leaves the module, or a module inside.
+    `entries`: nodes of the outputs. `nodes`: the nodes that belong to no part of a module inside. `exits`: the members
+    of `nodes` that pass a gradient to an input or a leaf. `beyond`: nodes of the module's inputs that get a gradient.
+    `has_exits`: whether a gradient leaves the module, or a module inside.
     """
 
     entries: list[Any]

@@ -46,8 +46,9 @@ _FREE = {
 class OperatorCalls(TorchDispatchMode):
     """Dispatch mode that counts the operator calls while it is active, by `owner()`, name and arguments.
 
-    The mode slows the calls down, so times must be measured without it. It also counts calls in autograd's threads. The
-    caller must run a compiled model uncompiled while the mode is active.
+    Views and operators that move no data are not counted. The mode slows the calls down, so times must be measured
+    without it. It also counts calls in autograd's threads. The caller must run a compiled model uncompiled while the
+    mode is active.
     """
 
     supports_higher_order_operators = True  # otherwise operators such as flex_attention raise an error

@@ -28,7 +28,8 @@ class Turns:
     def next(self, modules: Named, allowed_ns: float) -> Named:
         """Return the modules to measure in the next sampled step: as many as fit into `allowed_ns`, at least one.
 
-        A module whose cost is unknown counts as the average of the others. If no cost is known, returns one module.
+        A module whose cost is unknown counts as the average of the others. If no cost is known, returns one module. If
+        `allowed_ns` is infinite, returns all modules.
         """
         names = {name for _, name in modules}
         self._hook_ns = {name: ns for name, ns in self._hook_ns.items() if name in names}

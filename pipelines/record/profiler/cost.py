@@ -81,7 +81,7 @@ def _nothing() -> None:
 
 
 def _shortest(loop: Callable[[], None], wait: Callable[[], None], repeats: int) -> float:
-    """Return the shortest duration of a loop, ns."""
+    """Return the shortest duration of `repeats` runs of a loop, ns."""
     best = float("inf")
     for _ in range(repeats):
         wait()

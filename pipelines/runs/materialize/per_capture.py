@@ -67,7 +67,7 @@ class Part:
 
 
 def part_of(lake: Lake, beginning: str) -> Part:
-    """Return the captures and traces whose ids start with a prefix."""
+    """Return the captures and the traces whose ids start with the prefix `beginning`."""
     captures = lake_captures(lake, with_roles=False)
     names = frozenset(name for name in {*captures, *known_captures(lake)} if name.startswith(beginning))
     members = [(name, member.trace) for name, capture in captures.items() for member in capture.members]

@@ -95,7 +95,7 @@ def compute_traces(
 
     Raise CatalogError for a name that is not a table, or for a necessary op_formulas.csv that is unusable. Raise
     BrokenFiles for batches in which `events` or another input is missing or broken, after all other batches are
-    computed.
+    computed. With `lake.without_broken`, skip these batches instead.
     """
     catalog = lake.catalog()
     say = on_step or (lambda _: None)

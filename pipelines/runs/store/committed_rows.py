@@ -59,7 +59,7 @@ class RowsOfFolder:
 def files_of(lake: Lake, table: str, holds: Callable[[Batch], bool]) -> list[str]:
     """Return the files of a table in the batches that `holds` accepts.
 
-    For `rejects`, include batches without an ingested file.
+    Files of `rejects` count even if their batch has no commit marker.
     """
     committed = lake.all_batches()
     return [

@@ -318,10 +318,10 @@ class Store(Protocol):
         to_digests: bool = False,
         on_step: Callable[[str], Any] = lambda _: None,
     ) -> list[Expired]:
-        """Remove traces ingested more than `keep_days` days ago, or keep only their digests. They stay known.
+        """Remove traces ingested more than `keep_days` days ago, or keep only their digests.
 
-        Their files are deleted after `grace`. Call `on_step(text)` while computing tables of digests. Raise StoreError
-        for a store that does not support digests.
+        The traces stay known, so they are not ingested again. Their files are deleted after `grace`. Call
+        `on_step(text)` while computing tables of digests. Raise StoreError for a store that does not support digests.
         """
         ...
 

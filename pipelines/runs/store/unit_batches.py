@@ -199,9 +199,9 @@ def hiding_batch(
     """Return the newest batch of a store that would hide newer states of these keys in `batch`, or "".
 
     `keys`: the keys to be committed, by marker table. `ids_of`: a function that returns the ids of the store's batches
-    with these keys. A set that may grow is committed only if it is new, so any later batch would hide it. For captures,
-    another worker's batch may rightly be later, unless its id is in the future. Then a clock was set back, or this
-    clock is slow.
+    with these keys. A set that may grow is committed only if its state is new, so any later batch in the store would
+    hide it. A later batch of a capture may come from another worker, and hides rightly unless its id is in the future.
+    An id in the future means that a clock was set back, or that this machine's clock is slow.
     """
     own, now = batch.batch_id, time_in_id(datetime.now(UTC))
     after = {mark: max(own, now) if mark == CAPTURE_MARK else own for mark in NEWEST}

@@ -41,10 +41,11 @@ SELECT
     k.n_kernels,  -- Kernels in the trace.
     TRY_CAST(k.duration_ns AS BIGINT) AS duration_ns,  -- Summed duration of these kernels in the trace, ns.
     k.n_measured,  -- Kernels for which a file has counters.
-    -- How counters match kernels: order, shape or name, as in kernel_measurements; NULL if no file has counted such a
-    -- kernel.
+    -- How counters match kernels: order, shape or name, as in kernel_measurements; shape if kernels of the row differ;
+    -- NULL if no file has counted such a kernel.
     CASE WHEN k.n_measured > 0 THEN k.matched_by END AS matched_by,
-    k.by_short_name,  -- True if a file has its name without namespaces, types and arguments; NULL as matched_by.
+    -- True if a file has the kernel's name without namespaces, types and arguments; NULL where matched_by is NULL.
+    k.by_short_name,
     k.n_files,  -- Files that have counted such a kernel.
     k.occupancy_percent,  -- Mean occupancy, percent; NULL where not measured, as in all following columns.
     k.l1_hit_percent,  -- Mean share of hits of the L1 cache, percent.

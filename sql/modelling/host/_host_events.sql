@@ -1,5 +1,6 @@
--- One row: a host event with a duration. Other tables need the events around an event with is_inner. An event with
--- is_outer can be such an enclosing event.
+-- One row: a host event with a duration.
+-- How: _host_stacks and _host_ancestors (pipelines/modelling/stacks.py) read this table. For each event with is_inner,
+-- _host_ancestors lists the enclosing events with is_outer.
 -- check: unique(trace_id, event_id)
 WITH inner_events AS (
     SELECT trace_id, launch_event_id AS event_id FROM kernels WHERE launch_event_id IS NOT NULL

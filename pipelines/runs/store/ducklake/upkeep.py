@@ -134,7 +134,8 @@ def _drop_old_files(con: duckdb.DuckDBPyConnection, grace: timedelta) -> None:
 def sweep(con: duckdb.DuckDBPyConnection, older_than: timedelta) -> list[Path]:
     """Delete files at the data path that no snapshot needs and that are older than `older_than`. Return their paths.
 
-    DuckLake deletes any such Parquet file, even if it is not from a store. Raise StoreError if there is such a file.
+    DuckLake would also delete a Parquet file that is not from a store. If there is such a file, raise StoreError and
+    delete nothing.
     """
     then = f"{datetime.now(UTC) - older_than:%Y-%m-%d %H:%M:%S.%f}+00"
     call = f"CALL ducklake_delete_orphaned_files({quoted(LAKE)}, older_than => TIMESTAMPTZ {quoted(then)}{{}})"

@@ -79,7 +79,7 @@ def read(con: duckdb.DuckDBPyConnection, batches: Iterable[str] | None = None) -
 
 
 def _again(con: duckdb.DuckDBPyConnection) -> dict[str, set[str]]:
-    """Return for each batch the tables for which a model failed that may succeed when rerun."""
+    """Return, by batch, the tables from which a trace is missing although the failed model may succeed when rerun."""
     query = f"SELECT batch_id, trace_id, table_name, model, reason FROM {FAILURES} WHERE outcome = '{LEFT_OUT}'"
     again: dict[str, set[str]] = {}
     for batch, trace_id, table, model, reason in con.execute(query).fetchall():
