@@ -164,7 +164,8 @@ def linked(staged: Staged, target: Path) -> Staged:
     try:
         os.link(staged.path, target)
         os.utime(target)
-    except OSError:  # the target is on another file system, or links are not supported
+    except OSError:  # the target is on another file system, links are not supported, or the file is another user's
+        target.unlink(missing_ok=True)
         shutil.copyfile(staged.path, target)
     return replace(staged, path=target)
 
