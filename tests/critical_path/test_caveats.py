@@ -312,7 +312,7 @@ def test_findings_of_ingestion_are_caveats(traces: Batch) -> None:
 
 @pytest.mark.slow  # 4 s
 def test_findings_of_ingestion_are_caveats_for_people_and_programs(tmp_path: Path) -> None:
-    assert "caveat: cut.json ends early" in tracelake("critical-path", cut(tmp_path)).stdout
+    assert "caveat: cut.json is truncated" in tracelake("critical-path", cut(tmp_path)).stdout
     done = tracelake("critical-path", cut(tmp_path), "--json")
     assert any(caveat["caveat"] == "truncated" for caveat in json.loads(done.stdout)["caveats"]), done.stdout
 

@@ -59,7 +59,7 @@ def test_too_little_memory_to_commit_is_said_with_what_to_do(monkeypatch: pytest
         less.setattr(bounds, "_GIGABYTES", 0.0085)
         for limit, way_out in (
             ("64", "raise TRACELAKE_MEMORY=64, or unset it"),
-            ("", "give fewer or smaller files at once"),
+            ("", "pass fewer or smaller files per command"),
         ):
             less.setenv("TRACELAKE_MEMORY", limit)
             with pytest.raises(TooLittleMemory, match=r"were not ingested: .* more memory than the 8 MiB") as raised:
