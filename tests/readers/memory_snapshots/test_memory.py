@@ -81,7 +81,7 @@ def test_a_set_that_needs_more_memory_to_be_read_is_rejected_alone(
     monkeypatch.setattr(bounds, "_GIGABYTES", 0.064)
     rows = ingest_sets(replace(INPUT, read=read), {path: [path] for path in (large, small)}, Lake(tmp_path / "lake"))
     assert [row.status for row in rows] == ["rejected", "ok"] and rows[0].reason is not None
-    assert "DuckDB needs more memory than the 61 MiB that it may use here; give fewer or smaller" in rows[0].reason
+    assert "DuckDB needs more memory than the 61 MiB that it may use here; pass fewer or smaller" in rows[0].reason
 
 
 @pytest.mark.slow
