@@ -160,7 +160,7 @@ def _nothing_rejected(rows: CommittedRows, span: Span, store: Store) -> dg.Asset
 BESIDE = dg.AssetCheckSpec(
     "beside_a_profiler_trace",
     asset="execution_traces",
-    description="Each execution trace of the lake belongs to a profiler trace; `execution_trace_matches` says which.",
+    description="Each execution trace of the lake belongs to a profiler trace; `execution_trace_matches` records which.",
 )
 
 

@@ -31,7 +31,7 @@ from pipelines.runs.store import is_folder_address
 NOTHING_LEFT_OUT = dg.AssetCheckSpec(
     "nothing_left_out",
     asset="quality",
-    description="No table lacks a trace because a model failed on it; `model_failures` has those that do. Otherwise the run fails.",
+    description="No table is missing a trace because a model failed on it; `model_failures` lists the failures. Otherwise the run fails.",
 )
 CHECKS = "checks"
 """Name of the step that evaluates all checks."""

@@ -32,7 +32,7 @@ class RetentionConfig(dg.Config):
     """
 
     keep_days: int = Field(default=90, ge=1)
-    keep: Literal["nothing", "digest"] = Field(default="nothing", description="What is kept of older traces.")
+    keep: Literal["nothing", "digest"] = Field(default="nothing", description="What to keep of older traces.")
     grace_hours: float = Field(default=24.0, ge=0)
     dry_run: bool = True
 

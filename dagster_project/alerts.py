@@ -117,5 +117,5 @@ def _tell_again(url: str, finding: Finding, form: str) -> None:
 def _where() -> tuple[str, str]:
     form = os.environ.get(FORMAT, FORMATS[0])
     if form not in FORMATS:
-        raise ValueError(f"{FORMAT} is {form!r}: it takes {' or '.join(FORMATS)}")
+        raise ValueError(f"{FORMAT} is {form!r}: set it to {' or '.join(FORMATS)}")
     return os.environ.get(WEBHOOK, ""), form

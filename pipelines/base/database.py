@@ -95,7 +95,9 @@ def threads(usual: int) -> int:
 def too_little(limit: str) -> str:
     """Return the error message for a `limit` (as `at_most` returns it) that was not enough."""
     advice = (
-        f"raise {MEMORY}={_env_int(MEMORY)}, or unset it" if _env_int(MEMORY) else "give fewer or smaller files at once"
+        f"raise {MEMORY}={_env_int(MEMORY)}, or unset it"
+        if _env_int(MEMORY)
+        else "pass fewer or smaller files per command"
     )
     return f"DuckDB needs more memory than the {limit.replace('MiB', ' MiB')} that it may use here; {advice}"
 
@@ -103,7 +105,7 @@ def too_little(limit: str) -> str:
 def raise_if_disk_is_full(error: Exception, folder: str | Path) -> None:
     """Raise OSError if DuckDB ran out of disk space in `folder`, to which it spills, rather than out of memory."""
     if isinstance(error, duckdb.OutOfMemoryException) and DISK_FULL in str(error):
-        message = "no room left on its disk, to which DuckDB writes what does not fit into memory"
+        message = "no space left for DuckDB's spill files; free disk space or raise the memory limit"
         raise OSError(errno.ENOSPC, message, str(folder)) from None
 
 

@@ -31,8 +31,8 @@ def local_path(path: str | Path) -> Path:
     """
     if str(path).startswith(DUCKLAKE):
         raise UnusablePath(
-            f"{path} is the address of a DuckLake, and this needs a folder; the commands that read take it as --lake, and in "
-            "Python tracelake.open_tables(address) has its tables, tracelake.open_store(address) the rest"
+            f"{path} is the address of a DuckLake, and this needs a folder; commands that only read accept it as --lake, and in "
+            "Python tracelake.open_tables(address) opens its tables, tracelake.open_store(address) the rest"
         )
     match = _SCHEME.match(str(path))
     # A Path from ./s3:/x looks the same.

@@ -23,4 +23,4 @@ def open_engine(name: str, address: str | None = None) -> Engine:
         from pipelines.engines.on_ray import OnRay
 
         return OnRay(address)
-    raise WrongValue(f"there is no engine {name!r}; there are: {', '.join(NAMES)}")
+    raise WrongValue(f"unknown engine {name!r}; choose one of {', '.join(NAMES)}")

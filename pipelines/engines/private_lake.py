@@ -60,8 +60,8 @@ def prepare(setting: Setting) -> None:
         take_share(setting.cpus)
     if setting.home is not None and setting.home != _home(Path(setting.store)):
         raise StoreError(
-            f"{setting.store} on {socket.gethostname()} is not the folder of who submitted this: a folder lake takes "
-            "workers of its own machine only; commit to a store that all can reach: --store ducklake:postgres:…"
+            f"{setting.store} on {socket.gethostname()} is not the submitter's folder: a lake in a folder "
+            "accepts only workers on the same machine. Use a shared store: --store ducklake:postgres:…"
         )
 
 

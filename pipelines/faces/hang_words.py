@@ -13,7 +13,7 @@ _SAYS = {
     "not_started": "the streams of {culprits} are blocked by something before it",
     "all_joined_not_completed": "all ranks joined and none completed: look at the network and at NCCL's log",
     "missing_peer": "{culprits} did not take part; {waiting} {wait}",
-    "transfer_not_completed": "both sides are there and it does not end: look at the network",
+    "transfer_not_completed": "both sides joined and it does not end: look at the network",
 }
 _UNTOLD = "{culprits} may not have called it (their ring buffers no longer show it); {waiting} {wait}"
 _WITHOUT_DUMPS = "all ranks with a dump joined and none completed; {missing} left no dump: look there first"

@@ -37,7 +37,7 @@ def open_tables(lake: Lake | str | Path, *tables: str, locked: bool = False) -> 
     store = open_store(lake)
     if locked and store.lake is None:
         raise WrongValue(
-            "locked=True is for a lake in a folder; for untrusted users of a DuckLake take `tracelake sql`"
+            "locked=True is for a lake in a folder; for untrusted users of a DuckLake, use `tracelake sql`"
         )
     if not store.exists:
         raise FileNotFoundError(f"no traces in the lake {store.address}")

@@ -40,7 +40,7 @@ class LimitingFinding(NamedTuple):
     def sentence(self) -> str:
         """Return the caveat, without a full stop."""
         if self.check == _TRUNCATED:
-            return f"{self.file} ends early: all numbers are of the part before that, not of the whole run"
+            return f"{self.file} is truncated: all numbers cover only the part that was read, not the whole run"
         return f"{self.file}: {self.detail}" if self.file else self.detail
 
     def as_json(self) -> dict[str, str]:
@@ -55,8 +55,8 @@ def sentences(findings: Collection[LimitingFinding]) -> Iterator[str]:
         of_check = [finding for finding in findings if finding.check == check]
         yield from (finding.sentence for finding in of_check[:_SHOWN])
         if (n_more := len(of_check) - _SHOWN) > 0:
-            more = f"for {counted(n_more, 'more file')}" if of_check[0].trace_id else counted(n_more, "more time")
-            yield f"the same holds {more}"
+            more = f"to {counted(n_more, 'more file')}" if of_check[0].trace_id else counted(n_more, "more time")
+            yield f"the same applies {more}"
 
 
 def worded(caveats: Iterable[dict[str, Any]], file: str) -> list[dict[str, Any]]:

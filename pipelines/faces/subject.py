@@ -64,7 +64,7 @@ def subject(
         return _of_file(path, with_arguments, process, reading)
     if process:
         raise NotATrace(
-            "--process is for files: a trace of a lake is one process", f"Leave it out, or give a file: {trace}"
+            "--process is only for files: a trace of a lake is one process", f"Omit it, or pass a file: {trace}"
         )
     return of_lake(str(trace), lake, tables)
 

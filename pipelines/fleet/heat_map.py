@@ -27,7 +27,7 @@ def rank_step_heat_map(
     unknown or NULL in every cell.
     """
     if metric not in METRICS:
-        raise WrongValue(f"unknown metric {metric!r}; known are: {', '.join(METRICS)}")
+        raise WrongValue(f"unknown metric {metric!r}; choose one of {', '.join(METRICS)}")
     measured = [cell for cell in cells if cell[metric] is not None]
     if not measured:
         raise WrongValue(

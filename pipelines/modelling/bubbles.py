@@ -60,7 +60,7 @@ def bubble(schedule: str, ranks: int, microbatches: int, stage: Stage, chunks: i
 
 def _check(schedule: str, ranks: int, microbatches: int, stage: Stage, chunks: int) -> None:
     if schedule not in SCHEDULES:
-        raise ValueError(f"no formula for schedule {schedule!r}; known are: {', '.join(SCHEDULES)}")
+        raise ValueError(f"no formula for schedule {schedule!r}; choose one of {', '.join(SCHEDULES)}")
     if min(ranks, microbatches, chunks) < 1:
         raise ValueError(f"{ranks} ranks, {microbatches} microbatches, {chunks} chunks: each must be at least 1")
     if not 0 <= stage.weights <= stage.backward or stage.forward < 0:

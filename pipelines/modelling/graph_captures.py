@@ -20,13 +20,13 @@ from pipelines.models.sqltext import row
     doc="One row: a trace with graph replays, and another one that may show how the graphs were captured.",
     columns=(
         ("trace_id", "VARCHAR", "The trace with the replays."),
-        ("capture_trace_id", "VARCHAR", "The other trace, whose events are in the same tables."),
+        ("capture_trace_id", "VARCHAR", "The trace of the capture, whose events are in the same tables."),
     ),
 )
 @input_table(
     "_graph_node_names",
     layer="canonical",
-    doc="One row: a node of a graph of a trace, and what the program called it.",
+    doc="One row: a node of a graph of a trace, and the program's name for it.",
     columns=(
         ("trace_id", "VARCHAR", "The trace with the replays."),
         ("graph_node", "BIGINT", "Id of the node, with the graph's id in the upper 32 bits."),

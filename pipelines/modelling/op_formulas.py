@@ -14,13 +14,13 @@ from pipelines.models.rule_functions import first_rule
 from pipelines.models.sqltext import row
 
 WORK_COLUMNS = (
-    ("family", "VARCHAR", "Family of the formula; NULL without one."),
-    ("dtype", "VARCHAR", "Type that decides the peak; NULL without a model or for a type that is not known."),
+    ("family", "VARCHAR", "Family of the formula; NULL without a formula."),
+    ("dtype", "VARCHAR", "Type that determines the peak; NULL without a model or for an unknown type."),
     ("flops_matrix", "BIGINT", "Matrix operations; NULL without a model."),
     ("flops_uncausal", "BIGINT", "The same without a causal mask; NULL without a model."),
     ("flops_vector", "BIGINT", "Other operations; NULL without a model, or if only the code of the kernel shows it."),
-    ("bytes", "BIGINT", "Least traffic, bytes; NULL without a model, or if it does not follow from shapes."),
-    ("not_modelled", "VARCHAR", "Why there is no model; NULL where there is."),
+    ("bytes", "BIGINT", "Minimum traffic, bytes; NULL without a model, or if the shapes do not determine it."),
+    ("not_modelled", "VARCHAR", "Why there is no model; NULL if there is one."),
 )
 _LARGEST = 2**63 - 1
 
@@ -28,7 +28,7 @@ _LARGEST = 2**63 - 1
 @python_model(
     "_op_formulas",
     layer="modelling",
-    doc="One row: a name and arguments of operators, with the work that they ask for.",
+    doc="One row: a name and arguments of operators, with the work that they require.",
     columns=(("shape_id", "BIGINT", "Number of the name and arguments in _op_calls."), *WORK_COLUMNS),
     reads=("_op_calls", "op_kinds", "op_patterns", "thresholds"),
     checks=("unique(shape_id)",),
@@ -47,7 +47,7 @@ def op_formulas(con: duckdb.DuckDBPyConnection) -> None:
 @input_table(
     "_staged_operator_work",
     layer="ingest",
-    doc="One row: a call that a census counted, with the work that it asks for.",
+    doc="One row: a call that a census counted, with the work that it requires.",
     columns=(
         ("op", "VARCHAR", "Name of the operator."),
         ("dims", "VARCHAR", "Shapes of its arguments, JSON."),

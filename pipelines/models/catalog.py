@@ -122,7 +122,7 @@ class Catalog:
             if name in self.inputs or name in needed:
                 continue
             if name not in self.models:
-                raise CatalogError(f"unknown table {name!r}; known are: {', '.join(sorted(self.public))}")
+                raise CatalogError(f"unknown table {name!r}; known tables are {', '.join(sorted(self.public))}")
             needed.add(name)
             pending += self.models[name].dependencies if through(self.models[name]) else ()
         return [name for name in self.models if name in needed]
@@ -369,14 +369,14 @@ def _check_scope(model: Model, models: dict[str, Model], keys: Mapping[str, str]
         return
     if model.kind != "lake" and model.scope not in (TRACE, CAPTURE):
         raise CatalogError(
-            f"{model.place}: what is of scope {model.scope!r} is written by ingestion; move it to sql/ingest/, or write "
+            f"{model.place}: tables of scope {model.scope!r} are written by ingestion; move it to sql/ingest/, or write "
             f"`-- scope: {LAKE}`"
         )
     columns = {column.name for column in model.columns}
     if missing := [name for name in _needed(model, keys) if name not in columns]:
         raise CatalogError(
             f"{model.place}: a table of sql/{model.layer}/ is stored by {model.scope}s and has no column {missing[0]!r}; "
-            f"add it, or write `-- scope: {LAKE}` in the header of what is a view over the whole lake"
+            f"add it, or write `-- scope: {LAKE}` in the header of a view over the whole lake"
         )
     for name in model.dependencies if model.scope == TRACE else ():
         if name in models and models[name].scope == CAPTURE and not models[name].private:

@@ -48,7 +48,7 @@ def _reason(node: Any) -> str | None:
         (exp.Explode, exp.Unnest): "unnest is not portable; keep one row per value",
         (exp.PercentileCont, exp.Quantile): "a continuous quantile is not portable; rank the rows in a window",
         (exp.Columns,): "COLUMNS is not portable; name the columns",
-        (exp.TableSample,): "a sample is not portable: it is another one on every engine",
+        (exp.TableSample,): "a sample is not portable: every engine returns a different one",
         (exp.JSONExtract,): "`->` is not portable; write `->>` and cast the text",
         (exp.Log,): "log() is to base 10 here and natural elsewhere; write ln()",
     }

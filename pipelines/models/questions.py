@@ -132,7 +132,7 @@ def _read(path: Path, topic: str) -> Question:
     match = re.fullmatch("".join(rf"{part}: (.+?) ?" for part in _PARTS) + "(?:Words: (.+))?", " ".join(head))
     if match is None:
         raise CatalogError(
-            f"{path}:1: write `-- Question: …`, `-- Reading: …`, and, where people look for other words, `-- Words: …`"
+            f"{path}:1: write `-- Question: …`, `-- Reading: …`, and, if users search for other words, `-- Words: …`"
         )
     sql = "\n".join(line for line in lines if not line.startswith("-- ")).strip()
     return Question(path.stem, topic, match[1], match[2], sql, match[3] or "")

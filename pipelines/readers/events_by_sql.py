@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NEEDED = ("event_id", "ph", "name", "start_ns", "duration_ns")
-NAME_A_PROCESS = "each is a trace of its own: name one (--process PID), or `tracelake ingest` the file"
+NAME_A_PROCESS = "each is a separate trace: name one (--process PID), or `tracelake ingest` the file"
 _ROWS = 122_880
 _MODEL, _PART = "_events_of_model", "_events_of_part"
 # Memory of DuckDB's tables and sorts before they are spilled to disk. The process uses more, as measured by

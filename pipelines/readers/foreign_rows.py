@@ -53,13 +53,7 @@ def _unread(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> Finding | None:
 
 def _unread_sentence(rows: list[dict[str, Any]], n: int) -> str:
     n_without = sum(row["n_without"] for row in rows)
-    lack = (
-        "no category"
-        if n_without == n
-        else "no category, or one that is not known"
-        if n_without
-        else "no known category"
-    )
+    lack = "no category" if n_without == n else "no category, or an unknown one" if n_without else "no known category"
     of_processes = ", ".join(f"{row['n']:,} of {_process(row)}" for row in rows[:_SHOWN])
     n_more = len(rows) - _SHOWN
     more = f" and {n_more:,} more process{'es' if n_more > 1 else ''}" if n_more > 0 else ""

@@ -34,7 +34,7 @@ class IngestReport:
         return [file for file in self.rows if file.status == "rejected"]
 
 
-_IN_THE_LAKE = "it lies in the lake's own folder, which holds no input; move it out and give it again"
+_IN_THE_LAKE = "it is in the lake's own folder, which cannot contain input; move it out and ingest it again"
 
 
 def expand(paths: Iterable[str | Path]) -> list[Path]:

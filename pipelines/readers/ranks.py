@@ -88,9 +88,9 @@ def of_all(ranks: Mapping[Key, Rank | None]) -> dict[Key, Rank]:
 def unread_rows(tool: str, n_idle: int, n_without_process: int) -> Iterator[Finding]:
     """Yield the findings about rows that belong to no trace: rows of idle processes, and rows without a process."""
     if n_idle:
-        yield Finding(f"{tool}_idle_processes", "info", n_idle, "rows of processes without GPU work are left out")
+        yield Finding(f"{tool}_idle_processes", "info", n_idle, "rows of processes without GPU work are skipped")
     if n_without_process:
-        message = "rows that do not say which process they belong to are left out"
+        message = "rows that do not say which process they belong to are skipped"
         yield Finding(f"{tool}_no_process", "warning", n_without_process, message)
 
 

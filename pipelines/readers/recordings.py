@@ -58,8 +58,8 @@ def _is_news(stored: tuple[str, int] | None, state: str, n_rows: int) -> bool:
 
 
 _SAYS = {
-    "running": "it is still running: this is what is on disk; ingest it again when it has ended",
-    "killed": "its recorder was killed: this is what was on disk",
+    "running": "it is still running, so its rows so far were read; ingest it again when it has ended",
+    "killed": "its recorder was killed, so only the rows written before were read",
 }
 
 

@@ -59,7 +59,7 @@ class ValueStream:
         n, closing = 0, "}" if opening == "{" else "]"
         while (first := self._next()) != closing:
             if not first:
-                raise self._rejected(self._source.damage or "the file ends early")
+                raise self._rejected(self._source.damage or "the file is truncated")
             key: str | int = n
             if opening == "{":
                 key = self._key(first)

@@ -143,7 +143,7 @@ def test_a_full_disk_is_told_from_too_little_memory(tmp_path: Path) -> None:
         con.execute("SET max_temp_directory_size = '5MB'")
         with pytest.raises(duckdb.OutOfMemoryException) as full:
             con.execute(rows)
-    with pytest.raises(OSError, match=r"No space|no room") as raised:
+    with pytest.raises(OSError, match=r"No space|no space left") as raised:
         database.raise_if_disk_is_full(full.value, tmp_path)
     assert raised.value.errno == 28 and raised.value.filename == str(tmp_path)
     database.raise_if_disk_is_full(duckdb.OutOfMemoryException("could not allocate block"), tmp_path)

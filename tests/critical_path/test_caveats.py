@@ -312,7 +312,7 @@ def test_findings_of_ingestion_are_caveats(traces: Batch) -> None:
 
 @pytest.mark.slow  # 4 s
 def test_findings_of_ingestion_are_caveats_for_people_and_programs(tmp_path: Path) -> None:
-    assert "caveat: cut.json ends early" in tracelake("critical-path", cut(tmp_path)).stdout
+    assert "caveat: cut.json is truncated" in tracelake("critical-path", cut(tmp_path)).stdout
     done = tracelake("critical-path", cut(tmp_path), "--json")
     assert any(caveat["caveat"] == "truncated" for caveat in json.loads(done.stdout)["caveats"]), done.stdout
 
@@ -358,16 +358,16 @@ def test_a_window_without_a_path_is_an_answer_for_programs_too(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ("keep_zero_duration=perhaps", "it takes true or false"),
-        ("keep_zero_duration=1", "it takes true or false"),
+        ("keep_zero_duration=perhaps", "must be true or false"),
+        ("keep_zero_duration=1", "must be true or false"),
         ("keep_zero_duration=", "give NAME=VALUE"),
         ("keep_zero_duration", "give NAME=VALUE"),
         ("no_such=true", "NAME is one of blocking_is_free, "),
-        ("blocking_is_free=sometimes", "it takes always or when_waiting"),
+        ("blocking_is_free=sometimes", "must be always or when_waiting"),
         ("kernel_gap_limit_ns=soon", "whole number of nanoseconds"),
         ("kernel_gap_limit_ns=1.5", "whole number of nanoseconds"),
         ("kernel_gap_limit_ns=9223372036854775808", "whole number of nanoseconds"),
-        ("infer_waits=always", "it takes never or without_sync_events"),
+        ("infer_waits=always", "must be never or without_sync_events"),
     ],
 )
 def test_a_value_that_a_switch_does_not_take_is_refused(setting: str, said: str, shared: Path) -> None:

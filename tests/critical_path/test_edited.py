@@ -339,7 +339,7 @@ def test_a_cycle_has_no_path_and_a_warning_says_where(tiny: CriticalPath) -> Non
             (lambda g: g.add_edge(1, 10, weight=-3), r"edge \(1, 10\): weight -3 is negative"),
             (
                 lambda g: g.add_edge(1, 10, weight=1, type="fast"),
-                r"edge \(1, 10\): unknown type 'fast'; known are: critical_path",
+                r"edge \(1, 10\): unknown type 'fast'; choose one of critical_path",
             ),
             (
                 lambda g: g.add_edge(1, 10, weight=1, event_id=77),

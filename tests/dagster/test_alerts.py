@@ -225,7 +225,7 @@ def test_a_webhook_that_redirects_has_not_taken_the_message(hook: Hook, status: 
     with pytest.raises(NotificationFailed) as failed:
         post(hook.url, Finding("rejected", "a", "a"))
     assert str(failed.value) == (
-        f"the webhook at 127.0.0.1 did not take the message: HTTP {status}: it redirects, and the address has to be the one "
+        f"the webhook at 127.0.0.1 did not accept the message: HTTP {status}: it redirects, and the address has to be the one "
         "it redirects to"
     )
 
@@ -287,7 +287,7 @@ def test_the_sensor(hook: Hook, lake: Lake, tmp_path: Path, monkeypatch: pytest.
     second = sensor(dg.build_sensor_context(cursor=first.cursor))
     assert isinstance(second, dg.SensorResult) and len(hook.got) == 1
     monkeypatch.setenv(FORMAT, "teams")
-    with pytest.raises(ValueError, match="it takes json or slack"):
+    with pytest.raises(ValueError, match="set it to json or slack"):
         sensor(dg.build_sensor_context(cursor=second.cursor))
 
 

@@ -116,7 +116,7 @@ def test_ctrl_c_cancels_what_is_left_and_keeps_what_is_done(tmp_path: Path, monk
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--engine", "spork"), "there is no engine 'spork'"),
+        (("--engine", "spork"), "unknown engine 'spork'"),
         (("--address", "x"), "--address and --store need --engine"),
         (("--store", "x"), "--address and --store need --engine"),
     ],

@@ -276,7 +276,7 @@ def test_no_worker_writes_into_a_folder_of_the_same_name_elsewhere(tmp_path: Pat
         if is_there:
             (tmp_path / "lake").mkdir()
         with (
-            pytest.raises(StoreError, match="a folder lake takes workers of its own machine only"),
+            pytest.raises(StoreError, match="a lake in a folder accepts only workers on the same machine"),
             private_lake(setting),
         ):
             pass
@@ -289,7 +289,7 @@ def test_the_top_folders_of_two_disks_are_not_one_folder() -> None:
 
 
 def test_an_engine_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="there is no engine 'spork'; there are: in-process, ray"):
+    with pytest.raises(ValueError, match="unknown engine 'spork'; choose one of in-process, ray"):
         open_engine("spork")
     monkeypatch.setattr("pipelines.base.extras.find_spec", lambda _: None)
     with pytest.raises(MissingExtra, match=r"--engine ray needs ray, .* -m pip install -e '/.*\[ray\]'$"):

@@ -321,7 +321,7 @@ def test_names_that_are_no_trace(held: dict[str, Held], tmp_path: Path) -> None:
     assert all(trace.trace_id in error.value.hint for trace in held.values())
     with pytest.raises(NotATrace, match="is a folder"), subject(tmp_path, lake):
         pass
-    with pytest.raises(NotATrace, match="--process is for files"), subject("ab", lake, process="1"):
+    with pytest.raises(NotATrace, match="--process is only for files"), subject("ab", lake, process="1"):
         pass
 
 

@@ -201,7 +201,7 @@ def test_cells_that_are_all_alike_are_pale() -> None:
 def test_a_picture_of_nothing_says_so() -> None:
     with pytest.raises(ValueError, match="no step of any rank has caused_wait_ns"):
         rank_step_heat_map("job", [cell(4, 0, None)], "caused_wait_ns")
-    with pytest.raises(ValueError, match="unknown metric 'heat'; known are: caused_wait_ns"):
+    with pytest.raises(ValueError, match="unknown metric 'heat'; choose one of caused_wait_ns"):
         rank_step_heat_map("job", [cell(4, 0, 1)], "heat")
 
 

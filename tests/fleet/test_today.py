@@ -409,7 +409,7 @@ def test_a_file_that_ends_early_and_lost_its_clock_is_not_the_newest_of_its_job(
 
 def test_what_the_tables_lack_is_on_the_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page is shared without its stderr."""
-    said = "/mnt/ro cannot be written: the answer is from what is computed there"
+    said = "/mnt/ro cannot be written: the answer is from the tables computed there"
 
     def opened(*_: object) -> duckdb.DuckDBPyConnection:
         print_caveat("not computed", said)

@@ -178,15 +178,15 @@ def test_versions_follow_the_rows_and_not_the_text(tmp_path: Path) -> None:
 
 
 WRONG = (
-    ("operator,formula\na,gemm\n", r":1: a column 'operator' is not known; write a header"),
+    ("operator,formula\na,gemm\n", r":1: a column 'operator' is unknown; write a header"),
     ("op,family\na,gemm\n", r":1: no column 'formula'"),
-    ("op,formula\na,gem\n", r":2: formula 'gem' is not known; known are .*gemm"),
+    ("op,formula\na,gem\n", r":2: formula 'gem' is unknown; choose one of .*gemm"),
     ("op,formula\na,\n", r":2: 'formula' is empty"),
     ("op,formula\n,gemm\n", r":2: neither of 'op' and 'name_pattern'"),
     ("op,name_pattern,formula\na,^a,gemm\n", r":2: both of 'op' and 'name_pattern'"),
     ("name_pattern,formula\n^(a,gemm\n", r":2: name_pattern '\^\(a' is not a regular expression"),
     ("name_pattern,formula\na*,gemm\n", r":2: name_pattern 'a\*' fits every name"),
-    ("op,formula,family\na,gemm,matmul\n", r":2: family 'matmul' is not known"),
+    ("op,formula,family\na,gemm,matmul\n", r":2: family 'matmul' is unknown"),
     ("op,formula,owns_below\na,gemm,yes\n", r":2: owns_below 'yes' is neither true nor false"),
     ("name_pattern,formula,owns_below\n^a,gemm,true\n", r":2: owns_below 'true' is only for a row with 'op'"),
     ("op,formula\na,gemm\nb,gemm\na,copy\n", r":4: op 'a' was in line 2 already"),
@@ -220,7 +220,7 @@ def test_a_wrong_file_stops_only_what_reads_formulas(tmp_path: Path) -> None:
     publish(lake)
     with analyst(lake) as con:
         assert con.execute("SELECT count(*) FROM kernels").fetchall() == [(3,)]
-    with pytest.raises(CatalogError, match=r"op_formulas\.csv:2: formula 'gem' is not known"):
+    with pytest.raises(CatalogError, match=r"op_formulas\.csv:2: formula 'gem' is unknown"):
         materialize(lake, TABLES)
     _write(lake, "op,formula", "mylib::product,gemm")
     assert _done(lake) == ["op_work"]

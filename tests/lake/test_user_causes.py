@@ -45,7 +45,7 @@ def test_its_rules_win_and_the_tables_are_computed_again(tmp_path: Path) -> None
     (lake / "causes.csv").write_text("cause,frame_pattern\ndata_loading,: normalize$\n")
     assert first(lake) == {"cause": "data_loading", "name": "transforms.py(31): normalize"}
     (lake / "causes.csv").write_text("cause,frame_pattern\nlunch,: normalize$\n")
-    assert "causes.csv:2: cause 'lunch' is not known" in run("materialize", "--lake", lake, code=1)
+    assert "causes.csv:2: cause 'lunch' is unknown" in run("materialize", "--lake", lake, code=1)
 
 
 def test_they_are_those_of_its_captures_in_what_if(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -251,7 +251,7 @@ def test_the_folder_and_the_header_tell_what_a_table_is_about(tmp_path: Path) ->
         CatalogError, match=r"a\.sql:2: unknown scope 'rank'; write `-- scope: ` and one of trace, capture"
     ):
         load_catalog(folder(tmp_path / "2", {"fleet/a.sql": over_all.replace("scope: lake", "scope: rank")}))
-    with pytest.raises(CatalogError, match=r"a\.sql:1: what is of scope 'job' is written by ingestion; move it to "):
+    with pytest.raises(CatalogError, match=r"a\.sql:1: tables of scope 'job' are written by ingestion; move it to "):
         load_catalog(folder(tmp_path / "3", {"fleet/a.sql": over_all.replace("scope: lake", "scope: job")}))
     mark = FLEET.replace("\nSELECT", "\n-- key: capture_id\nSELECT", 1)
     with pytest.raises(CatalogError, match="a and b both say `-- key: ` for scope 'capture'; one is the mark"):

@@ -126,7 +126,7 @@ def test_chosen_batches_only(lake: Lake, tmp_path: Path) -> None:
 
 
 def test_an_unknown_table_is_refused_before_anything_is_computed(lake: Lake) -> None:
-    with pytest.raises(CatalogError, match="unknown table 'kernles'; known are: "):
+    with pytest.raises(CatalogError, match="unknown table 'kernles'; known tables are "):
         materialize(lake, ["kernels", "kernles"])
     assert not table_files(lake.root, "kernels")
 

@@ -108,7 +108,7 @@ UNREAD: dict[str, tuple[list[Event], str | None]] = {
     ),
     "both, of many processes": (
         [*(without_category("a", 10 * i, i) for i in range(5)), x("own", "b", 90, 5, 7, 9)],
-        "no GPU work is read, but 6 events have no category, or one that is not known (1 of process 0, 1 of process 1, "
+        "no GPU work is read, but 6 events have no category, or an unknown one (1 of process 0, 1 of process 1, "
         f"1 of process 2 and 3 more processes): {MISSING}",
     ),
     "own ranges of a known process": ([op("aten::mm", 0, 9), x("own", "range", 0, 20)], None),

@@ -78,7 +78,7 @@ def test_events_that_take_turns_are_scaled_up() -> None:
     ("number", "reason"),
     [
         (errno.EACCES, "kernel.perf_event_paranoid is 4): sysctl kernel.perf_event_paranoid=2, or CAP_PERFMON"),
-        (errno.ENOENT, "does not show its hardware counters"),
+        (errno.ENOENT, "does not expose its hardware counters"),
         (errno.ENOSYS, "no perf_event_open"),
     ],
 )

@@ -236,7 +236,7 @@ def _kind(src: int, dst: int, set_type: Any, object_type: Any, was: str | None) 
             kinds.append(_OWN_TYPES.get(str(getattr(value, "value", value)), ""))
             if not kinds[-1]:
                 raise WrongValue(
-                    f"edge ({src}, {dst}): unknown type {value!r}; known are: {', '.join(HTA_TYPES.values())}"
+                    f"edge ({src}, {dst}): unknown type {value!r}; choose one of {', '.join(HTA_TYPES.values())}"
                 )
     if was is None:
         return kinds[0] if kinds else "DEPENDENCY"

@@ -151,7 +151,9 @@ def restore_path(file: Path, parts: Collection[str] = tuple(PARTS)) -> SavedPath
         pass
     if _beginning(file) == b"PK\x03\x04":
         description = "a zip, as HTA saves paths (with pickles, which tracelake does not load) and older versions of tracelake did"
-        raise NotASavedPath(f"{file} is not a saved path, but {description}; a zip of traces has to be unpacked")
+        raise NotASavedPath(
+            f"{file} is not a saved path, but {description}; extract the traces from a zip of traces first"
+        )
     if not is_saved(file):
         raise NotASavedPath(f"{file} is not a critical path saved by tracelake, or its end is missing")
     _check_digest(file)
@@ -217,7 +219,7 @@ def _table(con: duckdb.DuckDBPyConnection, file: Path, part: str, with_rows: boo
     size = f"8 * {len(kinds)} * count(*) + coalesce(sum({' + '.join(texts) or 0}), 0)"
     ((unpacked,),) = con.execute(f"SELECT {size} FROM ({rows})").fetchall()
     if unpacked > allowed:
-        raise _too_large(file, f"its {part} unpack to {int(unpacked) >> 20:,} MiB")
+        raise _too_large(file, f"its {part} decompress to {int(unpacked) >> 20:,} MiB")
     return database.arrow_result(con, f"FROM ({rows}) ORDER BY {PARTS[part]}").to_arrow_table()
 
 

@@ -37,10 +37,10 @@ _RULES = "cause_rules ORDER BY rule_rank, rule"
 @python_model(
     "_cause_names",
     layer="critical_path",
-    doc="One row: a name of a trace's host events that shows a cause.",
+    doc="One row: a name of a trace's host events that indicates a cause.",
     columns=(
         ("name_no", "BIGINT", "The name, in _event_names."),
-        ("rule_no", "BIGINT", "The rule in cause_rules that it fits first: its place by rank, from 0."),
+        ("rule_no", "BIGINT", "The first rule in cause_rules that matches the name: its index by rank, from 0."),
     ),
     reads=("_event_names", "cause_rules"),
     checks=("unique(name_no)",),

@@ -126,7 +126,7 @@ def without_profiler_of(
     costs = recording_costs(con, windows, names_of(con))
     if not costs:
         raise WrongValue(
-            "what the profiler cost is not known: PyTorch's did not write the trace, or it has no operators"
+            "the profiler's cost is unknown: the trace was not written by PyTorch's profiler, or it has no operators"
         )
     (cost,) = costs.values()
     weight = without_profiler(graph, cost).weight

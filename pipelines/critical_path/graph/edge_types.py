@@ -64,5 +64,5 @@ def edge_codes(names: Iterable[str]) -> list[int]:
         return [EDGE_TYPES[name].edge_code for name in names]
     except KeyError as unknown:
         raise ValueError(
-            f"unknown edge type {unknown.args[0]!r}; known are {', '.join(EDGE_TYPES)} (sql/rules/path/edge_types.csv)"
+            f"unknown edge type {unknown.args[0]!r}; choose one of {', '.join(EDGE_TYPES)} (sql/rules/path/edge_types.csv)"
         ) from None

@@ -43,7 +43,7 @@ def describe_dependencies(
     method, joined, operators, path = row
     if not joined:
         raise NothingJoined(
-            f"none of {operators:,} operators is in {path}: are both files from the same run and rank? Choose another with --execution-trace"
+            f"none of {operators:,} operators is in {path}: check that both files are from the same run and rank, or choose another with --execution-trace"
         )
     return {
         "mode": "data",

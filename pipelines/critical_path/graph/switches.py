@@ -33,7 +33,7 @@ def _checked(name: str, takes: str, value: str) -> str:
     if takes == "ns":
         if re.fullmatch(r"-?[0-9]{1,19}", value) and -(2**63) <= int(value) < 2**63:
             return value
-        raise WrongValue(f"switch {name}={value}: it takes a whole number of nanoseconds (64 bits)")
+        raise WrongValue(f"switch {name}={value}: the value must be a whole number of nanoseconds (64 bits)")
     if value.lower() not in takes.split("|"):
-        raise WrongValue(f"switch {name}={value}: it takes {takes.replace('|', ' or ')}")
+        raise WrongValue(f"switch {name}={value}: the value must be {takes.replace('|', ' or ')}")
     return value.lower()

@@ -49,7 +49,7 @@ def parse_instance(text: str | None, annotation: str | None = None) -> tuple[int
     if text is None:
         return 0, 0
     if annotation == "":
-        raise WrongValue(f"instance {text!r} of what? Also give the annotation, such as ProfilerStep")
+        raise WrongValue(f"instance {text!r} needs an annotation. Pass one, such as ProfilerStep")
     first, _, last = text.partition(":")
     try:
         bounds = int(first), int(last or first)
@@ -63,7 +63,7 @@ def parse_instance(text: str | None, annotation: str | None = None) -> tuple[int
 @input_table(
     "window_requests",
     layer="canonical",
-    doc="One row: a window that the critical path is asked for.",
+    doc="One row: a window whose critical path is requested.",
     columns=(
         ("trace_id", "VARCHAR", "The trace."),
         ("window_id", "VARCHAR", "The window."),
@@ -80,25 +80,25 @@ def parse_instance(text: str | None, annotation: str | None = None) -> tuple[int
     columns=(
         ("profile", "VARCHAR", "Profile."),
         ("switch", "VARCHAR", "The switch, in switches."),
-        ("value", "VARCHAR", "What it is set to."),
+        ("value", "VARCHAR", "Value of the switch."),
     ),
 )
 @input_table(
     "profiler_requests",
     layer="canonical",
-    doc="One row: a window of which it is asked how long it takes without the profiler that recorded it.",
+    doc="One row: a window whose length without the profiler's cost is requested.",
     columns=(
         ("trace_id", "VARCHAR", "The trace."),
         ("window_id", "VARCHAR", "The window."),
         (
             "without_profiler",
             "BOOLEAN",
-            "Whose causes are retimed: those without the profiler, or with it. NULL: those that are shown first (threshold profiler_removed). In windows without a row, both.",
+            "Whether the causes without the profiler are retimed, or those with it. NULL: those that are shown first (threshold profiler_removed). In windows without a row, both are.",
         ),
         (
             "untraced_ns",
             "BIGINT",
-            "What each of its steps, or all of it if it has none, takes without the profiler, ns; NULL: not known.",
+            "Duration of each of its steps, or of the whole window if it has none, without the profiler, ns; NULL if unknown.",
         ),
     ),
 )

@@ -84,8 +84,8 @@ def event_slack(attributed: AttributedGraph) -> EventSlack:
 @python_model(
     "event_slack",
     layer="critical_path",
-    doc="One row: an event of a window's graph, with how much longer it may get and how much it holds the path up. "
-    "How: the longest path through every edge, forward and backward; an event's edges are those attributed to it.",
+    doc="One row: an event of a window's graph, with how much longer it may get and by how much it lengthens the path. "
+    "How: computes the longest path through every edge, forward and backward. An event's edges are those attributed to it.",
     columns=(
         ("trace_id", "VARCHAR", "The trace."),
         ("window_id", "VARCHAR", "The window."),
@@ -94,19 +94,20 @@ def event_slack(attributed: AttributedGraph) -> EventSlack:
             "slack_ns",
             "BIGINT",
             "How much longer the event may get before the path's length changes, ns; 0 on the path; "
-            "NULL where the event has no edge of its own.",
+            "NULL if no edge is attributed to the event.",
         ),
         (
             "drag_ns",
             "BIGINT",
             "How much shorter the path is when all edges of the event weigh 0, ns; 0 off the path; "
-            "NULL where the event has no edge of its own.",
+            "NULL if no edge is attributed to the event.",
         ),
         (
             "own_ns",
             "BIGINT",
-            "Summed path weight of the event's edges, ns: its own time and, for GPU work, the gap behind it "
-            "(or, once more, the time until the next began on its stream before it ended); NULL where it has none.",
+            "Summed path weight of the event's edges, ns: its self time and, for GPU work, the gap after it "
+            "(or, counted again, the time until the next work on its stream began before it ended); "
+            "NULL if no edge is attributed to it.",
         ),
     ),
     reads=("_edges", "_refused_windows", "critical_path_windows"),

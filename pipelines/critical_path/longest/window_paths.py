@@ -26,7 +26,7 @@ from pipelines.models.python_tables import create_table, python_model
     doc="One row: an edge of the longest path of a window, in numbers only.",
     columns=(
         ("window_no", "BIGINT", "The window."),
-        ("seq", "BIGINT", "Place on the path, from 1."),
+        ("seq", "BIGINT", "Position on the path, from 1."),
         ("edge_id", "BIGINT", "The edge in _edges."),
     ),
     reads=("_edges", "_refused_windows", "critical_path_windows"),

@@ -20,7 +20,7 @@ KINDS = {"op": "operator", "module": "module", "layer": "layer"}
 
 def unselected(kind: str) -> str:
     """Return why no target of a kind selects some GPU time, as a predicate for a message."""
-    return f"ran in graph replays whose {KINDS[kind]} is not known: no {kind}: target selects it"
+    return f"ran in graph replays whose {KINDS[kind]} is unknown: no {kind}: target selects it"
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ def read_scenarios(path: Path) -> list[Scenario]:
 def _of_table(table: dict[str, Any], where: str) -> Scenario:
     if unknown := set(table) - {"name", "scale", "remove", "ahead", "perfect_overlap"}:
         raise ScenarioError(
-            f"{where}: unknown key {sorted(unknown)[0]!r}; known are name, scale, remove, ahead, perfect_overlap"
+            f"{where}: unknown key {sorted(unknown)[0]!r}; choose from name, scale, remove, ahead, perfect_overlap"
         )
     scale, overlap = table.get("scale", {}), table.get("perfect_overlap", False)
     remove, ahead = table.get("remove", []), table.get("ahead", [])

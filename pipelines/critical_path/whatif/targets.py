@@ -206,7 +206,7 @@ class _Targets:
 
     def _waits(self, glob: str, factor: float) -> Selection:
         if factor:
-            raise ScenarioError(f"wait:{glob} can only go: use --remove wait:{glob}")
+            raise ScenarioError(f"wait:{glob} can only be removed: use --remove wait:{glob}")
         if glob == "*":
             return Selection(waits=self.line.is_host_wait)
         return Selection(waits=self.line.waits(self._stretches(glob)))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _LONG_NS = threshold("idle_gap_ns")
 _REPORTED, _WARNED = threshold("beside_percent"), threshold("beside_warning_percent")
 LACKING = (
-    f"are gaps over {_LONG_NS // 1_000_000} ms in which nothing ran on the GPU although work was queued: the trace lacks events, or something "
+    f"are gaps over {_LONG_NS // 1_000_000} ms in which nothing ran on the GPU although work was queued: events are missing from the trace, or something "
     "outside the trace used the GPU"
 )
 

@@ -53,7 +53,7 @@ def unlike(con: duckdb.DuckDBPyConnection, query: str) -> str | None:
         if node.get("distinct_on_targets"):
             return "DISTINCT ON loses its order on Spark: write QUALIFY row_number() OVER (…) = 1"
         if node.get("sample"):
-            return "a sample of rows is another one on Spark"
+            return "Spark returns a different sample of rows"
     return None
 
 
@@ -65,9 +65,7 @@ def _unlike_call(name: str, arguments: list[dict[str, Any]]) -> str | None:
     if name == "regexp_replace" and len(arguments) == 3 and not _is_anchored(_constant(arguments[1])):
         return "regexp_replace() without 'g' replaces the first match in DuckDB and all of them on Spark: write 'g'"
     if name in ("substr", "substring") and not _is_positive(_constant(arguments[1])):
-        return (
-            f"{name}() begins at different letters in DuckDB and on Spark, unless the beginning is a number from 1 on"
-        )
+        return f"{name}() starts at different characters in DuckDB and on Spark, unless the start is a number of at least 1"
     return None
 
 

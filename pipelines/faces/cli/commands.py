@@ -23,7 +23,7 @@ from pipelines.base.foreign_text import visible
 from pipelines.faces.cli import overview
 from pipelines.faces.cli.option_values import take_no_help, take_simple_values
 
-_READ_ONLY = "it is mounted read-only; commands that only read answer from what is computed in such a lake"
+_READ_ONLY = "it is mounted read-only; commands that only read answer from the tables already computed in such a lake"
 _USAGE_ERROR: Any = typer.BadParameter.__base__  # click's UsageError; newer versions of typer bundle click
 
 

@@ -15,7 +15,7 @@ from pipelines.base.foreign_text import visible
 from pipelines.base.paths import DUCKLAKE, UnusablePath, local_path
 
 
-def local(path: str | Path, instead: str = "give a path on this machine") -> Path:
+def local(path: str | Path, instead: str = "pass a path on this machine") -> Path:
     """Return the user's path. Raise typer.BadParameter if it is not on this machine.
 
     `instead`: the advice for the address of a DuckLake.

@@ -28,7 +28,7 @@ def report(
     to: Annotated[Path, out_option("The page to write.")] = Path("report.html"),
     rank: Annotated[
         int | None,
-        typer.Option(help="The rank whose spans and path to show in detail; by default the straggler, or the first."),
+        typer.Option(help="Show the spans and path of this rank in detail. Default: the straggler, or the first rank."),
     ] = None,
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,

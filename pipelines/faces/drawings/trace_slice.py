@@ -83,7 +83,7 @@ def step_meant(con: duckdb.DuckDBPyConnection, step: int, rank: int | None, trac
     """
     condition = _asked_traces(rank, trace)
     if not con.execute(f"SELECT 1 FROM traces AS t WHERE {condition} LIMIT 1").fetchall():
-        raise NoSlice("there is no such trace: --trace takes the beginning of an id, or a file's name")
+        raise NoSlice("no such trace: --trace accepts an id prefix or a file name")
     rows = con.execute(
         f"SELECT DISTINCT s.step FROM profiler_steps AS s JOIN traces AS t USING (trace_id) WHERE {condition} ORDER BY 1"
     ).fetchall()

@@ -128,7 +128,7 @@ class TraceAnalysis:
         profile = self.t.profile if profile is None else profile
         for parameter, passed, choices in (("profile", profile, PROFILES), ("dependencies", dependencies, MODES)):
             if passed not in choices:
-                raise WrongValue(f"unknown {parameter} {passed!r}; known are: {', '.join(choices)}")
+                raise WrongValue(f"unknown {parameter} {passed!r}; choose one of {', '.join(choices)}")
         if execution_trace and dependencies != "data":
             raise WrongValue('execution_trace needs dependencies="data"')
         if isinstance(instance_id, int):
@@ -215,7 +215,7 @@ class TraceAnalysis:
         lacking = [*dict.fromkeys(caveat for rows in answers.values() for caveat in rows.caveats)]
         explanation = of_rows({table: rows.to_dicts() for table, rows in answers.items()}, Path(trace.path).name)
         if explanation is None and lacking:
-            raise WindowNotFound(f"why {trace.path} takes as long as it does is not known: {'; '.join(lacking)}")
+            raise WindowNotFound(f"why {trace.path} takes as long as it does is unknown: {'; '.join(lacking)}")
         if explanation is None:
             raise WindowNotFound(f"{trace.path} has no critical path of window {window}")
         of_tables = [{"caveat": "incomplete_tables", "severity": "warning", "detail": text} for text in lacking]

@@ -77,7 +77,7 @@ class SymbolTable:
 def check_frames(frames: str) -> None:
     """Raise WrongValue for an unknown kind of frames, NoPandas for pandas if it is not installed."""
     if frames not in FRAMES:
-        raise WrongValue(f"unknown frames {frames!r}; known are: {', '.join(FRAMES)}")
+        raise WrongValue(f"unknown frames {frames!r}; choose one of {', '.join(FRAMES)}")
     if frames == "pandas" and find_spec("pandas") is None:
         raise NoPandas("frames='pandas' needs pandas, which is not installed")
 

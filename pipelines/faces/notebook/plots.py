@@ -75,7 +75,7 @@ class Plots:
             "ORDER BY p.rank, t.trace, p.device, p.part"
         )
         stacked = {"x": _q("percent", stack="zero"), "y": _in_order("trace"), "color": _n("part"), "row": _n("device")}
-        return self._chart("What the GPUs' time went to", query, "bar", stacked)
+        return self._chart("Where the GPUs' time went", query, "bar", stacked)
 
     def kernels(self, top: int = 10) -> Chart:
         """Return the kernels with the most time: their share, and their shortest, mean and longest duration."""

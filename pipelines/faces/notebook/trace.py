@@ -70,7 +70,7 @@ class Trace:
         if parser_config is not None:
             raise WrongValue("parser_config is not supported: all arguments are kept, in events.args")
         if profile not in PROFILES:
-            raise WrongValue(f"unknown profile {profile!r}; known are: {', '.join(PROFILES)}")
+            raise WrongValue(f"unknown profile {profile!r}; choose one of {', '.join(PROFILES)}")
         check_frames(frames)
         self._trace_files = _expanded(trace_files, Path(trace_dir or "").expanduser())
         self.trace_path = None if trace_dir is None else str(Path(trace_dir).expanduser())

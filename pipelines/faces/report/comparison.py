@@ -49,7 +49,7 @@ def page(comparison: Comparison, names: tuple[str, str], sides: Sides, notes: Se
 
 def _verdict(comparison: Comparison, notes: Sequence[str]) -> Section:
     parts = (macros.lead([sentence(comparison.whole)]), *(macros.paragraph(f"Note: {note}.") for note in notes))
-    return section("verdict", "What it comes to", *parts, docs=_DOCS)
+    return section("verdict", "Result", *parts, docs=_DOCS)
 
 
 def _causes(comparison: Comparison) -> Section | None:
@@ -63,7 +63,7 @@ def _causes(comparison: Comparison) -> Section | None:
         for side in ("control", "test")
     ]
     note = f"Means of {windows} windows." if windows > 1 else ""
-    return section("causes", "What the time goes to", cause_bars(sides), note=note, docs=("why.md", "why"))
+    return section("causes", "Where the time goes", cause_bars(sides), note=note, docs=("why.md", "why"))
 
 
 def _work(comparison: Comparison) -> Section | None:
@@ -166,5 +166,7 @@ def _host(comparison: Comparison) -> Section | None:
     rows = [row for row in comparison.whole.host if row.change != "unchanged"]
     if not rows:
         return None
-    note = "Own time of operators, calls, annotations and Python functions, without what ran inside; all threads."
+    note = (
+        "Self time of operators, calls, annotations and Python functions, without the events inside them; all threads."
+    )
     return section("host", "On the host", _rows(rows, len(comparison.pairs)), note=note)

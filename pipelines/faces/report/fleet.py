@@ -82,14 +82,12 @@ def _lists(fleet: Fleet) -> list[Section | None]:
     fixes = [{**row, "gpu_seconds": 3600 * row["gpu_hours"]} for row in fleet.fixes]
     worse = [{**vars(regression), **vars(regression.verdict)} for regression in fleet.worse]
     return [
-        _list(
-            "causes", "What the GPU time goes to", causes[:MOST], len(causes), "causes", "tracelake ask fleet-causes"
-        ),
+        _list("causes", "Where the GPU time goes", causes[:MOST], len(causes), "causes", "tracelake ask fleet-causes"),
         _list("fixes", "What would help", fixes, command="tracelake ask fleet-fixes"),
         _list("worse", "What got worse", worse, command="tracelake regressions"),
         _list("stragglers", "Stragglers again and again", fleet.stragglers),
         _list("rejects", "Files that were not read", fleet.rejects, fleet.n_rejects or 0, "rejects"),
-        _list("failures", "Tables that lack traces", fleet.failures, fleet.n_failures, "model_failures"),
+        _list("failures", "Tables with missing traces", fleet.failures, fleet.n_failures, "model_failures"),
     ]
 
 

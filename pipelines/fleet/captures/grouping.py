@@ -332,7 +332,7 @@ def _findings(members: list[Member], world_size: int | None, traces: Sequence[Ra
             )
         )
     if world_size is None and len(traces) > 1:
-        findings.append(Finding("no_world_size", "info", 1, "no trace says how many ranks the job has"))
+        findings.append(Finding("no_world_size", "info", 1, "no trace records how many ranks the job has"))
     return findings
 
 
@@ -340,7 +340,7 @@ def _other_jobs(jobs: set[str | None]) -> list[Finding]:
     if not jobs:
         return []
     names = sorted(job or "(no name)" for job in jobs)
-    detail = f"the folder also holds ranks of other jobs, which are separate captures: {_some(names)}"
+    detail = f"the folder also contains ranks of other jobs, which are separate captures: {_some(names)}"
     return [Finding("other_jobs_in_folder", "info", len(names), detail)]
 
 

@@ -77,7 +77,7 @@ def _by_kind(where: str, ops: tuple[Op, ...], stage: int) -> dict[str, list[int]
     for i in stage_ops:
         if ops[i].optype not in OPTYPES:
             raise JobRejected(
-                f"{where}: column 'optype': {ops[i].optype!r} is unknown; known are: {', '.join(OPTYPES)}"
+                f"{where}: column 'optype': {ops[i].optype!r} is unknown; known types are {', '.join(OPTYPES)}"
             )
         kinds.setdefault(ops[i].optype, []).append(i)
     kinds["computes"] = [i for i in stage_ops if ops[i].optype in COMPUTES]

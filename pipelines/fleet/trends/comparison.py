@@ -304,7 +304,7 @@ def usual_by(sides: Iterable[Sequence[Trace]]) -> str:
 @input_table(
     "compared",
     layer="fleet",
-    doc="One row: a window of a side of a comparison. Several comparisons are made at once.",
+    doc="One row: a window of a side of a comparison. Several comparisons are computed together.",
     columns=(
         ("part", "BIGINT", "The comparison."),
         (

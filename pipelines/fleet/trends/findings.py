@@ -98,7 +98,7 @@ def post(url: str, finding: Finding, form: str = "json") -> None:
         # The message names only the host, because a webhook's path is a secret.
         of_message = isinstance(error, urllib.error.HTTPError) and error.code in _REFUSALS
         failure = MessageRefused if of_message else NotificationFailed
-        raise failure(f"the webhook at {_host(url)} did not take the message: {_why(error)}") from None
+        raise failure(f"the webhook at {_host(url)} did not accept the message: {_why(error)}") from None
 
 
 def _why(error: Any) -> str:

@@ -62,12 +62,12 @@ def families_of(fleet: Fleet) -> Iterator[Family]:
     )
     yield of_jobs("job_gpu_idle_ratio", "ratio", "GPU time without work", "idle_percent", 100)
     yield of_jobs(
-        "job_exposed_communication_ratio", "ratio", "Communication that nothing hides, of the GPU's span",
+        "job_exposed_communication_ratio", "ratio", "Exposed communication as a share of the GPU's span",
         "exposed_communication_percent", 100,
     )  # fmt: skip
     yield of_jobs("job_gpu_seconds", "seconds", "GPU time of the newest capture", "gpu_seconds")
     yield Family(
-        "job_straggler_wait_ratio", "ratio", "What the straggler of the newest capture caused of all waiting",
+        "job_straggler_wait_ratio", "ratio", "Share of all waiting that the straggler of the newest capture caused",
         [
             ({**_of(job), "rank": job["straggler_rank"]}, _scaled(job["straggler_percent"], 100))
             for job in fleet.jobs

@@ -228,7 +228,9 @@ def writing(root: Path) -> Iterator[Writer]:
                 writer.commit()
         except Damaged as error:  # damage in a part that `content` does not read
             rebuild(root)
-            raise OSError(f"{root / CATALOG} was damaged ({error}), and has been made again: run this again") from None
+            raise OSError(
+                f"{root / CATALOG} was damaged ({error}), and has been rebuilt: run the command again"
+            ) from None
 
 
 def create(con: sqlite3.Connection) -> None:
@@ -364,7 +366,7 @@ def mend(root: Path) -> None:
             if not _is_whole(root):
                 rebuild(root)
     except OSError as error:
-        raise OSError(f"{root / CATALOG} is damaged or lost, and cannot be made again: {error}") from None
+        raise OSError(f"{root / CATALOG} is damaged or lost, and cannot be rebuilt: {error}") from None
 
 
 def _is_whole(root: Path) -> bool:

@@ -35,7 +35,7 @@ def files_of(lake: Lake, name: str) -> list[Path]:
     if not isinstance(paths, list):
         raise ListGone(
             f"{_path(lake, name)}, which lists the files of this run, is {'missing' if paths is None else 'damaged'}; start "
-            "a run without it, which takes the whole watched folder (what the lake knows is skipped)"
+            "a run without it, which reads the whole watched folder (files that the lake knows are skipped)"
         )
     return [text_path(text) for text in paths]
 

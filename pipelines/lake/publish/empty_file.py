@@ -148,7 +148,7 @@ def _own(mark: Model, types: Types) -> str:
         f"{SCHEMA}.published": (
             "root VARCHAR, published_at TIMESTAMP WITH TIME ZONE",
             "One row: this file.",
-            {"root": "The lake whose files the views read.", "published_at": "When it was made."},
+            {"root": "The lake whose files the views read.", "published_at": "When the file was created."},
         ),
         BATCHES: (
             "batch_id VARCHAR, stamp VARCHAR",

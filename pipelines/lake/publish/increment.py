@@ -80,7 +80,7 @@ def _refuse(con: duckdb.DuckDBPyConnection, contents: Contents, changes: _Change
         new = [name for name in changes.added if name in now.marks[mark]]
         newest = con.execute(f"SELECT max(batch_id) FROM {mark}").fetchall()[0][0]
         if new and newest and min(new) < newest:
-            raise Anew(f"{min(new)} is older than what is shown")
+            raise Anew(f"{min(new)} is older than the shown batches")
     catalog = contents.catalog
     for name in changes.added:
         entry = now.entries[name]

@@ -54,7 +54,7 @@ def write_causes(path: Path, content: bytes) -> None:
 def _rule(path: Path, index: int, line: int, fields: Row) -> tuple[str | None, ...]:
     causes = [row["cause"] for row in rule_rows("cause_kinds")]
     if fields["cause"] not in causes:
-        raise CatalogError(f"{path}:{line}: cause {fields['cause']!r} is not known; known are {', '.join(causes)}")
+        raise CatalogError(f"{path}:{line}: cause {fields['cause']!r} is unknown; choose one of {', '.join(causes)}")
     patterns = [fields[name] for name in PATTERNS]
     if not any(patterns):
         raise CatalogError(f"{path}:{line}: give at least one of {', '.join(PATTERNS)}")

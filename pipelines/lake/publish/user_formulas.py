@@ -108,11 +108,11 @@ def _formula(path: Path, line: int, fields: Row, families: dict[str, str]) -> Fo
     formula, family, owns = fields["formula"], fields["family"], fields["owns_below"]
     if formula not in families:
         choices = ", ".join(sorted(families))
-        raise CatalogError(f"{path}:{line}: formula {formula!r} is not known; known are {choices}")
+        raise CatalogError(f"{path}:{line}: formula {formula!r} is unknown; choose one of {choices}")
     if family is not None and family not in families.values():
         choices = ", ".join(sorted(set(families.values())))
         raise CatalogError(
-            f"{path}:{line}: family {family!r} is not known; known are {choices}; empty: that of the formula"
+            f"{path}:{line}: family {family!r} is unknown; choose one of {choices}; empty: that of the formula"
         )
     if fields["name_pattern"] and owns == "true":
         raise CatalogError(f"{path}:{line}: owns_below 'true' is only for a row with 'op'; leave it empty for false")

@@ -121,7 +121,7 @@ def _check_header(path: Path, header: list[str], table: UserTable) -> None:
     if missing := [name for name in needed if name not in header]:
         raise WrongTable(f"{path}:1: no column {missing[0]!r}; {hint}")
     if unknown := [name for name in header if name not in columns]:
-        raise WrongTable(f"{path}:1: a column {unknown[0]!r} is not known; {hint}")
+        raise WrongTable(f"{path}:1: a column {unknown[0]!r} is unknown; {hint}")
     if len(set(header)) < len(header):
         raise WrongTable(f"{path}:1: a column appears twice; {hint}")
 

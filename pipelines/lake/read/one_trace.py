@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 STORED = "memory.stored"
 """The schema of a trace's stored tables. If a table is requested with other switches, it is computed separately."""
-DIGEST_ONLY = "only a digest of this trace is kept: its events are gone (retention --keep digest)"
+DIGEST_ONLY = "only a digest of this trace is kept: its events were deleted (retention --keep digest)"
 _SHOWN = 10
 INGESTED = (MARK, "events", "findings")
 
@@ -103,7 +103,7 @@ def refuse_digest(con: duckdb.DuckDBPyConnection, capture_id: str) -> None:
     )
     if con.execute(query).fetchall():
         raise OnlyDigest(
-            f"{capture_id}: only a digest of this capture is kept: its events are gone (retention --keep digest)"
+            f"{capture_id}: only a digest of this capture is kept: its events were deleted (retention --keep digest)"
         )
 
 

@@ -48,7 +48,7 @@ def superseded_reasons(con: duckdb.DuckDBPyConnection, own: str, stored: str, ba
         (
             path,
             f"trace {trace_id} was {'truncated' if is_truncated else 'read without some of its files'} "
-            f"({n_events:,} events) and is left out of all tables: {SUPERSEDED} "
+            f"({n_events:,} events) and is excluded from all tables: {SUPERSEDED} "
             f"{by} ({by_path}, {by_events:,} events, {status})",
         )
         for path, trace_id, is_truncated, n_events, by, by_path, by_events, status in con.execute(query).fetchall()

@@ -177,7 +177,7 @@ def _note_repeated(reading: Reading, paths: Collection[Path], n_rows: int, fault
             f"SELECT line, dispatch_id, counter FROM {rows} ANTI JOIN one.{COUNTERS} USING (line, counter) "
             "ORDER BY line LIMIT 1"
         ).fetchall()
-        message = f"line {line:,}: {shown(counter)} of dispatch {dispatch:,} is there before: left out"
+        message = f"line {line:,}: {shown(counter)} of dispatch {dispatch:,} is a duplicate: skipped"
         faults.add("repeated", "warning", message, n)
 
 

@@ -82,7 +82,7 @@ class Ncu:
             self._units = fields if not fields[self._place["id"]].strip() else [""] * len(fields)
             if self._units is fields:
                 return
-            self._faults.add("no_units", "info", f"line {line:,} is no line of units: unit is NULL")
+            self._faults.add("no_units", "info", f"line {line:,} is not a line of units: unit is NULL")
         dispatch = self._shared(line, fields)
         if dispatch != self._dispatch or len(self._held) > _MOST:
             yield from self.finish()
@@ -95,7 +95,7 @@ class Ncu:
         if name:
             self._metric(line, section or None, name, unit, value)
         else:
-            self._faults.add("no_metric", "info", f"line {line:,} is advice or has no metric's name: left out")
+            self._faults.add("no_metric", "info", f"line {line:,} is advice or has no metric name: skipped")
 
     def finish(self) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of the last dispatch."""
@@ -119,7 +119,7 @@ class Ncu:
             self._faults.add("not_measured", "info", f"line {line:,}: {name} is {shown(text)}: NULL")
         # On page details, a text that does not begin with a letter may be a number in another notation (decimal comma).
         elif not is_number(text) and (self._is_raw or text[0].isalpha()):
-            self._faults.add("text_value", "info", f"line {line:,}: {name} is {shown(text)}, a text: left out")
+            self._faults.add("text_value", "info", f"line {line:,}: {name} is {shown(text)}, a text: skipped")
             return
         else:
             value = self._faults.tried(line, lambda: number(name, text))

@@ -98,13 +98,13 @@ def _number(value: Any, missing: int = 0) -> int:
 
 def _pairs(number: int, name: str, side: Any) -> tuple[list[Any], list[Any]]:
     if side and not isinstance(side, dict):
-        raise ValueError(f"node {number}: {name} is no object with values and types")
+        raise ValueError(f"node {number}: {name} is not an object with values and types")
     return _lists(number, name, side.get("values"), side.get("types")) if side else ([], [])
 
 
 def _lists(number: int, name: str, values: Any, types: Any) -> tuple[list[Any], list[Any]]:
     if not all(isinstance(items or [], list) for items in (values, types)):
-        raise ValueError(f"node {number}: {name} or their types are no list")
+        raise ValueError(f"node {number}: {name} or their types are not a list")
     return values or [], types or []
 
 

@@ -45,7 +45,7 @@ class NodeStream(ValueStream):
         if not has_nodes:
             raise self._other()
         if first != "}":
-            raise self._rejected("the file ends early" if not first else f"{first!r} where a key should be")
+            raise self._rejected("the file is truncated" if not first else f"{first!r} where a key should be")
 
     def _elements(self) -> Iterator[dict[str, Any]]:
         self._at += 1

@@ -26,11 +26,11 @@ TABLES = (
         ("trace_id", "VARCHAR", "The profiler trace that it is joined to."),
         ("node_id", "BIGINT", "Id of the node; ascends in the order in which nodes start."),
         ("parent_id", "BIGINT", "Node around it; 0 when unknown."),
-        ("ordinal", "BIGINT", "Place in the file, from 0: the order in which nodes end."),
+        ("ordinal", "BIGINT", "Position in the file, from 0. Nodes are in the order in which they end."),
         ("name", "VARCHAR", "Name of the operator or annotation."),
         ("rf_id", "BIGINT", "Id of its record function; 0 for the process and its threads."),
-        ("fw_parent_id", "BIGINT", "For backward operators the node of the forward pass; else 0."),
-        ("seq_id", "BIGINT", "Autograd's sequence number; -1 where there is none."),
+        ("fw_parent_id", "BIGINT", "For backward operators, the node of the forward pass; else 0."),
+        ("seq_id", "BIGINT", "Autograd's sequence number; -1 if there is none."),
         ("scope", "BIGINT", "Scope of the record function: 0 operator, 1 backward, 7 annotation, …"),
         ("tid", "BIGINT", "Thread, numbered from 1 by the observer."),
         ("op_schema", "VARCHAR", "The operator's schema; empty for annotations."),
@@ -39,36 +39,40 @@ TABLES = (
 @input_table(
     "execution_tensors",
     layer="canonical",
-    doc="One row: a tensor that a node was given or gave back.",
+    doc="One row: a tensor that is an argument or a result of a node.",
     columns=(
         ("trace_id", "VARCHAR", "The profiler trace."),
         ("node_id", "BIGINT", "The node."),
-        ("is_output", "BOOLEAN", "It came back; else it was an argument."),
+        ("is_output", "BOOLEAN", "Whether the tensor is a result; else it is an argument."),
         ("position", "BIGINT", "Which argument or result, from 0; tensors of one list share it."),
         ("tensor_id", "BIGINT", "Id of the tensor, the observer's."),
-        ("storage_id", "BIGINT", "Id of its memory; 0 is none. Memory that is used again keeps its id."),
-        ("storage_offset", "BIGINT", "Where in the memory it begins, elements."),
-        ("n_elements", "BIGINT", "Its elements."),
-        ("element_bytes", "BIGINT", "Bytes of one."),
+        ("storage_id", "BIGINT", "Id of its memory; 0 for none. Reused memory keeps its id."),
+        ("storage_offset", "BIGINT", "Offset of its start in the memory, elements."),
+        ("n_elements", "BIGINT", "Number of its elements."),
+        ("element_bytes", "BIGINT", "Bytes of one element."),
         ("device", "VARCHAR", "cpu, cuda:0, …"),
-        ("is_mutated", "BOOLEAN", "The operator writes this argument in place."),
+        ("is_mutated", "BOOLEAN", "Whether the operator writes this argument in place."),
     ),
 )
 @input_table(
     "execution_edges",
     layer="canonical",
-    doc="One row: a node that needs what another one made.",
+    doc="One row: a node that needs the result of another node.",
     columns=(
         ("trace_id", "VARCHAR", "The profiler trace."),
         ("producer_id", "BIGINT", "The node that has to end first."),
         ("consumer_id", "BIGINT", "The node that needs it."),
-        ("kind", "VARCHAR", "read: of a tensor or its memory; overwrite: in place, after it was read."),
+        (
+            "kind",
+            "VARCHAR",
+            "read: the consumer reads a tensor or its memory; overwrite: it writes in place, after the producer has read.",
+        ),
     ),
 )
 @input_table(
     "operator_nodes",
     layer="canonical",
-    doc="One row: an event of the profiler trace and the node of the execution trace that it is.",
+    doc="One row: an event of the profiler trace and the same operation's node in the execution trace.",
     columns=(
         ("trace_id", "VARCHAR", "The profiler trace."),
         ("event_id", "BIGINT", "Operator or annotation."),
@@ -78,7 +82,7 @@ TABLES = (
 @input_table(
     "execution_summary",
     layer="canonical",
-    doc="One row: a profiler trace that an execution trace was joined to, and how much of it.",
+    doc="One row: a profiler trace with a joined execution trace, and how much of it was joined.",
     columns=(
         ("trace_id", "VARCHAR", "The profiler trace."),
         ("path", "VARCHAR", "File of the execution trace."),
@@ -86,7 +90,7 @@ TABLES = (
         ("method", "VARCHAR", "record_function_id, external_id, order, or none."),
         ("n_nodes", "BIGINT", "Operators and annotations of the execution trace."),
         ("n_operators", "BIGINT", "Operators (cpu_op) of the profiler trace."),
-        ("n_joined", "BIGINT", "Those with a node."),
+        ("n_joined", "BIGINT", "Those of them with a node."),
         ("n_edges", "BIGINT", "Rows of execution_edges."),
     ),
 )

@@ -225,7 +225,7 @@ def _load(path: Path, data: bytes) -> dict[str, Any]:
             f"{path_text(path)}: broken {kind} ({text(str(error))}): the rank died while writing it, or the copy is incomplete; copy it again"
         ) from None
     if not isinstance(top, dict):
-        raise DumpError(f"{path_text(path)}: holds a {type(top).__name__}, not a Flight Recorder dump")
+        raise DumpError(f"{path_text(path)}: contains a {type(top).__name__}, not a Flight Recorder dump")
     return top
 
 

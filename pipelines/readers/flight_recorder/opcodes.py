@@ -46,7 +46,7 @@ def check_opcodes(data: bytes) -> None:
         if op == _STOP:
             return
         pos += 1 + step
-    raise Bomb(f"it ends early, at byte {size}")
+    raise Bomb(f"it is truncated at byte {size}")
 
 
 def _behind(data: bytes, pos: int, op: int) -> int:

@@ -98,7 +98,7 @@ def trace_file(path: Path, process: str | None, limits: Limits) -> TraceFile:
     """
     kind = events_input(path)
     if process is not None and process not in (names := kind.parts(path, limits)):
-        alternatives = f"it has {', '.join(names[:_SHOWN])}" if names else "it holds one trace: leave --process out"
+        alternatives = f"it has {', '.join(names[:_SHOWN])}" if names else "it contains one trace: omit --process"
         raise TraceRejected(path, None, f"the file has no process {process} to choose: {alternatives}")
     return TraceFile(path, kind, process)
 

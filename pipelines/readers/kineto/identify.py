@@ -17,9 +17,9 @@ _MAGIC = (
         "an SQLite database: name an export of Nsight Systems *.sqlite, a database of rocprofv3 *.db; others are not read",
     ),
     (b"PK\x03\x04", "a zip archive: unpack it and give the .json files in it"),
-    (b"\x28\xb5\x2f\xfd", "zstd data: unpack it with zstd -d first"),
-    (b"\xfd7zXZ", "xz data: unpack it with xz -d first"),
-    (b"BZh", "bzip2 data: unpack it with bunzip2 first"),
+    (b"\x28\xb5\x2f\xfd", "zstd data: decompress it with zstd -d first"),
+    (b"\xfd7zXZ", "xz data: decompress it with xz -d first"),
+    (b"BZh", "bzip2 data: decompress it with bunzip2 first"),
     (b"\xff\xfe", "UTF-16 text: convert it to UTF-8 first"),
     (b"\xfe\xff", "UTF-16 text: convert it to UTF-8 first"),
     *(
@@ -64,7 +64,7 @@ def identify_text(head: bytes, keys: list[str]) -> str | None:
             "a Flight Recorder dump, not a profiler trace: give it to `tracelake flight-recorder` or `tracelake ingest`"
         )
     if "rocprofiler-sdk-tool" in key_set:
-        return "rocprofv3's JSON: name it *results.json (packed: *results.json.gz), as rocprofv3 does"
+        return "rocprofv3's JSON: name it *results.json (compressed: *results.json.gz), as rocprofv3 does"
     if b"Counter_Value" in head or b'"Kernel Name"' in head:
         return (
             "hardware counters of kernels, without a timeline: give them to `tracelake ingest` and ask kernel_counters"

@@ -44,7 +44,7 @@ class Limits:
     def unpacked(self, packed: int, unpacked: int) -> str | None:
         """Return which limit `unpacked` bytes out of `packed` bytes exceed, or None if reading may continue."""
         if unpacked > self.max_unpacked_gib << 30:
-            return f"more than {self.max_unpacked_gib} GiB unpacked; {allow('max_unpacked_gib')}"
+            return f"more than {self.max_unpacked_gib} GiB decompressed; {allow('max_unpacked_gib')}"
         if unpacked > RATIO_FROM and unpacked > self.max_ratio * packed:
             return (
                 f"{unpacked >> 20:,} MiB out of {packed >> 10:,} KiB, over {self.max_ratio} to 1; {allow('max_ratio')}"

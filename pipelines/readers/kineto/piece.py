@@ -192,7 +192,7 @@ def all_keys(file: Path, limit: int, marked: bool, mended: bool) -> str:
         SELECT {columns}, {_NO_DOUBLES} FROM (
             SELECT
                 unnest(json_transform(CASE
-                    WHEN json_type(entry) NOT IN ('OBJECT', 'NULL') THEN error('an entry that is no object')
+                    WHEN json_type(entry) NOT IN ('OBJECT', 'NULL') THEN error('an entry that is not an object')
                     WHEN len(json_keys(entry)) <> len(list_distinct(json_keys(entry))) THEN error('a key twice')
                     ELSE entry
                 END, '{{{_TYPES}}}')),

@@ -76,14 +76,14 @@ class Source:
                     if len(data) < 2:
                         data += next(packed, b"")
                     if not data.startswith(GZIP_MAGIC):
-                        self.damage = f"no gzip member follows at packed byte {self._packed_bytes - len(data)}"
+                        self.damage = f"no gzip member follows at compressed byte {self._packed_bytes - len(data)}"
                         return
                     member = isal_zlib.decompressobj(wbits=31)
                 elif not data and not (data := next(packed, b"")):
                     yield from self._rest(member)
                     return
         except isal_zlib.error as error:  # pyright: ignore[reportGeneralTypeIssues] its stub says Exception
-            self.damage = f"gzip data damaged before packed byte {self._packed_bytes} ({error})"
+            self.damage = f"gzip data damaged before compressed byte {self._packed_bytes} ({error})"
 
     def _rest(self, member) -> Iterator[bytes]:
         """Yield the output that the decompressor still buffers at the end of the file.
@@ -93,7 +93,7 @@ class Source:
         while not member.eof and (remainder := member.decompress(b"", INFLATED_BYTES)):
             yield remainder
         if not member.eof:
-            self.damage = f"gzip data ends early at packed byte {self._packed_bytes}"
+            self.damage = f"gzip data is truncated at compressed byte {self._packed_bytes}"
 
 
 def head_of(path: Path) -> bytes:

@@ -103,12 +103,12 @@ class Entries:
             return
         if type(items[0]) is not Event:
             if listing.number is not None or any(item is GONE or type(item) is Event for item in items):
-                raise BrokenPickle("a list of entries holds something else, or an entry twice")
+                raise BrokenPickle("a list of entries contains something else, or a duplicate entry")
             listing.extend(items)
             return
         if listing.number is None:
             if listing:
-                raise BrokenPickle("a list of entries holds something else")
+                raise BrokenPickle("a list of entries contains something else")
             listing.number = len(self._lengths)
             self._lengths.append(0)
         seq = self._lengths[listing.number]
@@ -131,7 +131,7 @@ class Entries:
         Raise BrokenPickle if the pickle's top object `top` is not that of a snapshot.
         """
         if type(top) is not Item or type(top.get("segments")) is not Listing:
-            raise BrokenPickle("it has no list `segments`: it is no snapshot of torch.cuda.memory")
+            raise BrokenPickle("it has no list `segments`: it is not a snapshot of torch.cuda.memory")
         if any(part is not _WRITTEN for part in top["segments"]):
             raise BrokenPickle("`segments` holds something else")
         histories = top.get("device_traces") or Listing()
@@ -140,7 +140,7 @@ class Entries:
         device_by_number: dict[int, int] = {}
         for device, history in enumerate(histories):
             if type(history) is not Listing or (history and history.number is None):
-                raise BrokenPickle(f"device_traces[{device}] is no list of entries")
+                raise BrokenPickle(f"device_traces[{device}] is not a list of entries")
             if history.number in device_by_number:
                 raise BrokenPickle(f"device_traces[{device}] is that of another device")
             if history.number is not None:
@@ -201,7 +201,7 @@ class Entries:
 
     def _stack(self, frames: Sequence[Any]) -> Stack:
         if not all(type(frame) is Frame for frame in frames):
-            raise BrokenPickle("a stack holds something that is no frame")
+            raise BrokenPickle("a stack holds something that is not a frame")
         key = tuple(map(id, frames))  # _frames keeps one object of all equal frames
         if existing := self._stacks.get(key):
             return existing

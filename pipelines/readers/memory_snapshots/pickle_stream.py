@@ -116,7 +116,7 @@ class PickleStream:
             self._more(0)
             return self._run()
         except (IndexError, struct.error):
-            raise BrokenPickle(f"it ends early, at byte {self._dropped + len(self._data):,}") from None
+            raise BrokenPickle(f"it is truncated at byte {self._dropped + len(self._data):,}") from None
         except BrokenPickle:
             raise
         except (ValueError, TypeError, OverflowError, AttributeError, KeyError) as error:
@@ -239,13 +239,13 @@ class PickleStream:
                 return stack[0]
             else:
                 name = _NAMES.get(op)
-                problem = f"the opcode {name}: it may run code, or is none of data" if name else "no pickle opcode"
+                problem = f"the opcode {name}: it may run code, or is not a data opcode" if name else "no pickle opcode"
                 self._fail(pos - 1, f"{problem}; no snapshot has it, so the file is not read")
 
     def _filled(self, item: Any, pairs: Iterable[tuple[Any, Any]], pos: int) -> Any:
         """Add `pairs` to a dictionary and return its replacement."""
         if type(item) is not Item:
-            self._fail(pos, f"keys for {item!r:.60}, which is no dictionary")
+            self._fail(pos, f"keys for {item!r:.60}, which is not a dictionary")
         item.update(pairs)
         replacement = self._fold(item)
         if replacement is not item and item.place is not None:
@@ -259,7 +259,7 @@ class PickleStream:
 
     def _grow(self, listing: Any, items: list[Any]) -> None:
         if type(listing) is not Listing:
-            raise BrokenPickle(f"items for {listing!r:.60}, which is no list")
+            raise BrokenPickle(f"items for {listing!r:.60}, which is not a list")
         self._append(listing, items)
 
     def _listed(self, references: bytes) -> Any:

@@ -64,7 +64,7 @@ class Records:
             start = line[:SHOWN].decode("utf-8", "replace")
             raise BadLine("not_json", f"line {self.n_lines:,} is not JSON: {start}") from None
         if not isinstance(record, dict):
-            raise BadLine("not_a_record", f"line {self.n_lines:,} is no object")
+            raise BadLine("not_a_record", f"line {self.n_lines:,} is not an object")
         if "dump_stats" in record:
             self._begin_dump(record)
             return None
@@ -153,7 +153,7 @@ class Records:
 def _object(record: dict[str, Any], key: str) -> dict[str, Any]:
     value = record.get(key)
     if not isinstance(value, dict):
-        raise ValueError(f"{key} is no object")
+        raise ValueError(f"{key} is not an object")
     return value
 
 

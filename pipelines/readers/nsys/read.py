@@ -130,7 +130,9 @@ def _left_out(export: Exported) -> list[Finding]:
 def _others(export: Exported, keys: list[int]) -> Iterator[Finding]:
     """Yield the findings about other traces in the file, and about rows that belong to no trace."""
     if len(keys) > 1:
-        message = f"the file holds {len(keys)} processes with GPU work, each a trace of its own: {which(export, keys[:_SHOWN])}"
+        message = (
+            f"the file holds {len(keys)} processes with GPU work, each a separate trace: {which(export, keys[:_SHOWN])}"
+        )
         yield Finding("nsys_processes", "info", len(keys), message)
     yield from unread_rows("nsys", *beside(export, keys))
 

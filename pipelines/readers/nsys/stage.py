@@ -62,7 +62,7 @@ _WAITS = (
     ("context", "BIGINT", "CUDA context."),
     ("stream", "BIGINT", "Stream; 2^32 - 1 for none."),
     ("correlation", "BIGINT", "Correlation id."),
-    ("sync_type", "BIGINT", "What waits for what."),
+    ("sync_type", "BIGINT", "Kind of wait."),
     ("cuda_event", "BIGINT", "CUDA event waited for; 2^32 - 1 for none."),
     ("event_sync", "BIGINT", "Which record of that event; 0 for unknown."),
 )
@@ -106,7 +106,7 @@ _DEVICES = (
 
 @input_table("_nsys_strings", layer="ingest", doc="One row: a text of the export.", columns=_STRINGS)
 @input_table("_nsys_enum_names", layer="ingest", doc="One row: a number that has a name there.", columns=_ENUM_NAMES)
-@input_table("_nsys_work", layer="ingest", doc="One row: a piece of GPU work.", columns=_WORK)
+@input_table("_nsys_work", layer="ingest", doc="One row: a GPU activity.", columns=_WORK)
 @input_table("_nsys_calls", layer="ingest", doc="One row: a CUDA call.", columns=_CALLS)
 @input_table("_nsys_waits", layer="ingest", doc="One row: a wait for GPU work.", columns=_WAITS)
 @input_table("_nsys_event_records", layer="ingest", doc="One row: a record of a CUDA event.", columns=_EVENT_RECORDS)

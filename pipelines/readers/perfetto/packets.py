@@ -100,7 +100,7 @@ class Packets:
                 more = len(chunk) == _CHUNK
                 yield chunk
         if not inflate.eof:
-            raise Damaged(self.offset, "gzip: the file ends early")
+            raise Damaged(self.offset, "gzip: the file is truncated")
 
     def _inflated_field(self, data: bytes) -> Iterator[bytes]:
         inflate = zlib.decompressobj(_ZLIB_OR_GZIP)
@@ -111,7 +111,7 @@ class Packets:
                 raise Damaged(self.offset, f"compressed packets: {error}") from None
             data = inflate.unconsumed_tail
             if not chunk and not data and not inflate.eof:
-                raise Damaged(self.offset, "compressed packets end early")
+                raise Damaged(self.offset, "compressed packets are truncated")
             yield chunk
         if inflate.unused_data:
             raise Damaged(self.offset, "something follows the compressed packets")

@@ -17,7 +17,7 @@ from pipelines.readers.perfetto.rows import Rows, shown
 from pipelines.readers.perfetto.stage import stage_rows, stage_tracks
 
 _FINDINGS = {
-    "broken": ("perfetto_broken_packet", "error", "packets that cannot be read are left out"),
+    "broken": ("perfetto_broken_packet", "error", "packets that cannot be read are skipped"),
     "missing_text": ("perfetto_missing_text", "warning", "names that no earlier packet defines: NULL"),
     "no_time": ("perfetto_without_time", "warning", "events without a time"),
     "unknown_clock": ("perfetto_unknown_clock", "warning", "times on a clock that no snapshot explains: NULL"),
@@ -50,7 +50,7 @@ def stage(con: duckdb.DuckDBPyConnection, request: ReadRequest) -> Contents:
             "truncated",
             "error",
             1,
-            f"the file ends early; everything readable before that is kept; byte {fault.offset} ({fault})",
+            f"the file is truncated; everything readable before that is kept; byte {fault.offset} ({fault})",
         )
         for fault in damage
     ]

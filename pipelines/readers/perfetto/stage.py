@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 _TIME, _NO_TIME = 4, -(1 << 63)  # index of the time in a row, and its value for NULL
 _ROWS = (
-    ("n", "BIGINT", "Place in the file."),
-    ("at_ns", "BIGINT", "Time, ns; the least there is where it is not known."),
+    ("n", "BIGINT", "Position in the file."),
+    ("at_ns", "BIGINT", "Time, ns; the smallest integer if unknown."),
     ("ph", "VARCHAR", "B begin, E end, X with its duration, i instant."),
-    ("run", "BIGINT", "Begin events of a writer in a row and the end events after them: their number."),
-    ("place", "BIGINT", "Place among the begins, or the ends, of the run."),
+    ("run", "BIGINT", "Number of the run: consecutive begin events of a writer and the end events after them."),
+    ("place", "BIGINT", "Position among the begin events, or the end events, of the run."),
     ("track", "BIGINT", "Track; NULL for work of a GPU's queue."),
     ("start_ns", "BIGINT", "Time, ns."),
     ("duration_ns", "BIGINT", "Duration, ns."),

@@ -77,7 +77,7 @@ class Graph:
         mapping = self.mapping or {}
         version = mapping.get("version", NEWEST)
         if not isinstance(version, int | float) or not version <= NEWEST:
-            raise WrongForm(f"version {as_text(str(version))[:40]} of the node mappings is not known, only {NEWEST}")
+            raise WrongForm(f"version {as_text(str(version))[:40]} of the node mappings is unknown, only {NEWEST}")
         to_post = _table(mapping, "cppCodeToPost")
         to_pre = _table(mapping, "postToPre")
         pre_nodes_by_node: dict[str, list[str]] = {}  # shared, because many kernels may name a node with a long list

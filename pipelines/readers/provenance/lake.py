@@ -138,7 +138,7 @@ def _json(file: Path, content: bytes, damage: str | None) -> dict[str, Any]:
         cause = damage or error
         raise Rejected(f"{file.name} is broken JSON: {as_text(str(cause))}; write or copy it again") from None
     if not isinstance(value, dict):
-        raise Rejected(f"{file.name} holds a {type(value).__name__}, not Inductor's names by kernel; write it again")
+        raise Rejected(f"{file.name} contains a {type(value).__name__}, not Inductor's names by kernel; write it again")
     return value
 
 
@@ -177,7 +177,7 @@ def _put(
     if n_bad := faults.n_warnings:
         reason = f"{n_bad:,} parts could not be read: compile_findings"
     elif not rows.count(KERNELS):
-        reason = "it holds no provenance: compile with INDUCTOR_PROVENANCE=1"
+        reason = "it contains no provenance: compile with INDUCTOR_PROVENANCE=1"
     return Read(key, rows.count(KERNELS), "partial" if reason else "ok", reason, _state(row))
 
 

@@ -99,7 +99,7 @@ class TorchLog:
                 )
             else:
                 if not isinstance(value, dict):
-                    self.faults.add("wrong_form", "warning", f"line {number:,} is no object")
+                    self.faults.add("wrong_form", "warning", f"line {number:,} is not an object")
                     value = None
         if value is None:
             return graph, None

@@ -269,7 +269,7 @@ def _broken_lines(
         (within,) = con.execute(f"SELECT coalesce(sum({n_line_ends}), 0) FROM {source}").fetchall()[0]
         n_skipped = max(n, missing - within)
         position = f"the first is line {first}" if n else "a stray quote before them is likely"
-        message = f"{path_text(path.name)}: lines that are not as the first line says are left out, {position}"
+        message = f"{path_text(path.name)}: lines that do not match the first line are skipped, {position}"
         if n_skipped:
             yield Finding("rocm_broken_line", "error", n_skipped, message)
 

@@ -64,7 +64,7 @@ def keep(con: duckdb.DuckDBPyConnection, pid: int, pids: list[int]) -> Iterator[
     """Delete the rows of all processes but `pid`. Yield findings about rows in no trace and about guessed processes."""
     if len(pids) > 1:
         listed = ", ".join(map(str, pids[:8]))
-        yield Finding("rocm_processes", "info", len(pids), f"the files hold {len(pids)} processes with GPU work, each a trace of its own: {listed}")  # fmt: skip
+        yield Finding("rocm_processes", "info", len(pids), f"the files hold {len(pids)} processes with GPU work, each a separate trace: {listed}")  # fmt: skip
     counts: dict[int | None, int] = {}
     for table in ("_csv_owners", "_rocm_calls"):
         for owner, n in con.execute(f"SELECT pid, count(*) FROM {table} GROUP BY pid").fetchall():

@@ -155,7 +155,7 @@ def _marks_of_no_thread(export: Exported, end: str) -> Iterator[Finding]:
 
 def _others(gpu: list[Process]) -> Iterator[Finding]:
     if len(gpu) > 1:
-        message = f"the file holds {len(gpu)} processes with GPU work, each a trace of its own: "
+        message = f"the file holds {len(gpu)} processes with GPU work, each a separate trace: "
         yield Finding("rocm_processes", "info", len(gpu), message + ", ".join(list(_named(gpu))[:_SHOWN]))
 
 

@@ -55,7 +55,7 @@ def read(request: ReadRequest) -> ReadTrace | KnownTrace:
     path = request.path
     if first := read_with(path):
         name = path_text(first.name)
-        raise TraceRejected(path, None, f"it is read together with {name}, which lies beside it: give that file")
+        raise TraceRejected(path, None, f"it is read together with {name}, which is next to it: pass that file")
     companions = [file for file in beside(path) if file != path]
     return events_by_sql("_rocm_events", stage, companions)(request)
 
@@ -106,7 +106,7 @@ def stage(con: duckdb.DuckDBPyConnection, request: ReadRequest) -> Contents:
     suffixes |= {_OTHER_NAMES.get(suffix, suffix) for suffix in suffixes}
     for suffix, about in _ABOUT.items():
         if suffix not in suffixes:
-            findings.append(Finding("rocm_missing_table", "warning", 1, f"no …{suffix} lies beside it: {about}"))
+            findings.append(Finding("rocm_missing_table", "warning", 1, f"no …{suffix} is next to it: {about}"))
     findings += finish(con)
     status = "partial" if any(finding.check_name == "rocm_broken_line" for finding in findings) else "ok"
     tool_facts: dict[str, object] = {"files": [path_text(file.name) for file in beside(path)]}
@@ -128,7 +128,7 @@ def _agents(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) -> li
     for file in beside(path):
         if file.name.endswith(AGENTS):
             return stage_agents(con, file, max_line_mib)
-    message = f"no …{AGENTS} lies beside it: devices have the numbers of agents, among which CPUs count"
+    message = f"no …{AGENTS} is next to it: devices have the numbers of agents, among which CPUs count"
     return [Finding("rocm_agents", "info", 1, message)]
 
 

@@ -107,7 +107,7 @@ def stage(con: duckdb.DuckDBPyConnection, request: ReadRequest) -> Contents:
         if where[:1] != (TOOL,) or len(where) < 2:
             continue
         if not isinstance(where[1], int):
-            message = f"{TOOL!r} is no list of processes: copy the file again, or profile again"
+            message = f"{TOOL!r} is not a list of processes. Copy the file or profile again."
             raise TraceRejected(path, None, message)
         n_processes = max(n_processes, where[1] + 1)
         if n_processes > 1 and part is None:
@@ -120,7 +120,7 @@ def stage(con: duckdb.DuckDBPyConnection, request: ReadRequest) -> Contents:
     rows.finish()
     findings = [*rows.findings(), *_stream_findings(stream), *finish(con)]
     if names:
-        message = f"the file holds {len(names)} processes, each a trace of its own: {', '.join(names[:_SHOWN])}"
+        message = f"the file holds {len(names)} processes, each a separate trace: {', '.join(names[:_SHOWN])}"
         findings.append(Finding("rocm_processes", "info", len(names), message))
     metadata: dict[str, object] = {} if rows.pid is None else {"process_id": rows.pid}
     return Contents("json/rocprofv3", {"rocprofv3": metadata}, "repaired" if stream.odd else "ok", tuple(findings))

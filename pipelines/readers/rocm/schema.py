@@ -71,7 +71,7 @@ SOURCES = (
         {"id": "id", "thread": "tid"},
         frozenset({"id", "thread"}),
         "pid",
-        "no threads of marks are in the database: marks are left out",
+        "no threads of marks are in the database: marks are skipped",
         timed=(),
     ),
     Source(

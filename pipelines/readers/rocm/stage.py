@@ -69,7 +69,7 @@ _EVENT_DETAILS = (
 _STRINGS = (("id", "BIGINT", "Number of the text."), ("value", "VARCHAR", "The text."))
 _KERNELS = (
     ("id", "BIGINT", "Number of the kernel."),
-    ("display_name", "VARCHAR", "Name for people."),
+    ("display_name", "VARCHAR", "Human-readable name."),
     ("mangled_name", "VARCHAR", "Name in the code object."),
     ("registers", "BIGINT", "Vector registers per thread."),
 )
@@ -86,7 +86,7 @@ _THREADS = (
 _SESSION = (("process_id", "BIGINT", "The process; NULL if unknown."),)
 
 
-@input_table("_rocm_work", layer="ingest", doc="One row: a piece of GPU work.", columns=_WORK)
+@input_table("_rocm_work", layer="ingest", doc="One row: a GPU activity.", columns=_WORK)
 @input_table("_rocm_calls", layer="ingest", doc="One row: a call or a ROCTx range.", columns=_CALLS)
 @input_table("_rocm_samples", layer="ingest", doc="One row: a mark, or a call that took no time.", columns=_SAMPLES)
 @input_table("_rocm_tracks", layer="ingest", doc="One row: a thread that has samples.", columns=_TRACKS)

@@ -104,7 +104,7 @@ class Exported:
         try:
             yield
         except _UNREADABLE as error:
-            text = str(error) or "a row takes more memory than there is"
+            text = str(error) or "a row needs more memory than is available"
             if "too big" in text:
                 reason = f"{table} has a text over {self._max_text_mib} MiB; {allow('max_event_mib')}"
             else:
@@ -170,7 +170,7 @@ def _check_finished(path: Path) -> None:
     pending = [name for name, file in path_by_suffix.items() if file.is_file() and file.stat().st_size]
     if "journal" in pending or ("wal" in pending and _WAL in head[18:20]):
         name = path_text(path_by_suffix[pending[0]].name)
-        message = f"{name} lies beside it: the export is still running, or was cut off; export again"
+        message = f"{name} is next to it: the export is still running, or was interrupted; export again"
         raise TraceRejected(path, None, message)
 
 

@@ -13,7 +13,7 @@ from pipelines.models.run import run_models
     "_range_texts",
     layer="ingest",
     doc="One row: a text of ranges and marks.",
-    columns=(("text", "VARCHAR", "The name as it was given."),),
+    columns=(("text", "VARCHAR", "The name as recorded."),),
 )
 def stage_range_texts(con: duckdb.DuckDBPyConnection, model: str) -> None:
     """Fill `_range_texts` from the column `text` of a tool's model. The tables that the model reads must be staged."""

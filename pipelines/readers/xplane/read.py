@@ -17,10 +17,10 @@ from pipelines.readers.xplane.stage import stage_about, stage_rows
 from pipelines.readers.xplane.wire import Damaged
 
 _FINDINGS = {
-    "xplane_unknown_name": ("warning", "events or stats whose name the plane does not have: NULL, or left out"),
-    "xplane_id_twice": ("warning", "ids of names that occur twice in a plane: the last one is used"),
+    "xplane_unknown_name": ("warning", "events or stats whose name the plane does not have: NULL, or skipped"),
+    "xplane_id_twice": ("warning", "duplicate ids of names in a plane: the last one is used"),
     "xplane_wrong_type": ("error", "times and correlation ids that do not fit 64 bits became NULL"),
-    "xplane_without_time": ("warning", "sums over many events, which have no place in time, are left out"),
+    "xplane_without_time": ("warning", "sums over many events, which have no position in time, are skipped"),
 }
 _SHOWN = 8
 

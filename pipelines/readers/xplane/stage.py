@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     import duckdb
 
 _ROWS = (
-    ("n", "BIGINT", "Place in the file."),
+    ("n", "BIGINT", "Position in the file."),
     ("device", "BIGINT", "Number of the device; NULL for the host."),
     ("line", "VARCHAR", "Id of the line: a thread, or work on the device."),
     ("line_name", "VARCHAR", "Its name."),
     ("stream", "BIGINT", "Stream of work on a device; where its name has none, the id of the line, and the core."),
     ("start_ns", "BIGINT", "Start, ns since profiling began."),
-    ("duration_ns", "BIGINT", "Duration, ns; NULL for what has none."),
+    ("duration_ns", "BIGINT", "Duration, ns; NULL if it has none."),
     ("name", "VARCHAR", "Name; NULL where the file does not have it."),
     ("correlation", "BIGINT", "Correlation id that a call and what it launched share."),
     ("step", "BIGINT", "Number of a step."),

@@ -76,7 +76,7 @@ class ThreadCounters:
         if sys.platform != "linux":
             return "none: perf_event_open is Linux's"
         if platform.machine() not in _SYSCALL:
-            return f"none: the number of perf_event_open on {platform.machine()} is not known here"
+            return f"none: the number of perf_event_open on {platform.machine()} is unknown here"
         return None
 
     def _tried(self) -> str:
@@ -183,7 +183,7 @@ def _reason(number: int) -> str:
             "(before Linux 5.8 CAP_SYS_ADMIN) for the process; in a container its seccomp profile must allow perf_event_open, too"
         )
     if number in (errno.ENOENT, errno.EOPNOTSUPP, errno.ENODEV):
-        return "this machine does not show its hardware counters, as most virtual machines"
+        return "this machine does not expose its hardware counters, like most virtual machines"
     if number == errno.ENOSYS:
         return "this kernel has no perf_event_open"
     return os.strerror(number)

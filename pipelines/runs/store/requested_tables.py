@@ -96,7 +96,7 @@ class TablesOfLake:
             return []
         if not self.lake.is_writable:
             root = self.lake.root
-            return [f"{root} cannot be written: the answer is from what is computed there", *self.lacks()]
+            return [f"{root} cannot be written: the answer is from the tables computed there", *self.lacks()]
         self.compute()
         return []
 
@@ -127,7 +127,7 @@ class TablesOfLake:
             )
             caveats.append(f"{lacks} of traces; {_how(pronoun, names, lake)}")
         if stale_captures(lake, catalog, self.of_captures):
-            lacks = f"of the newest traces there is nothing in {', '.join(self.of_captures)} yet"
+            lacks = f"no rows of the newest traces in {', '.join(self.of_captures)} yet"
             caveats.append(f"{lacks}; {_how('them', self.of_captures, lake)}")
         return caveats
 

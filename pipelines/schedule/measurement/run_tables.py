@@ -39,55 +39,72 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("engine", "VARCHAR", "serial, sw or dataflow."),
         Column("device", "VARCHAR", "cuda:N, cpu or simulated."),
         Column("device_name", "VARCHAR", "Name of the GPU or processor.", nullable=True),
-        Column("torch_version", "VARCHAR", "Version of torch; NULL where a simulation ran without it.", nullable=True),
+        Column("torch_version", "VARCHAR", "Version of torch; NULL if a simulation ran without it.", nullable=True),
         Column("python_version", "VARCHAR", "Version of Python."),
         Column("seed", "BIGINT", "Seed of data, weights and jitter."),
         Column("size", "VARCHAR", "Size of the workload."),
         Column("iterations", "BIGINT", "Measured iterations."),
-        Column("warmup", "BIGINT", "Iterations before them, by the same engine, which no table holds."),
+        Column(
+            "warmup",
+            "BIGINT",
+            "Warm-up iterations before the measured ones, by the same engine; no table contains them.",
+        ),
         Column("wall_ns", "BIGINT", "Run time when the device's last work was done; virtual on simulated."),
-        Column("throughput_per_s", "DOUBLE", "Measured iterations a second of wall_ns.", nullable=True),
+        Column("throughput_per_s", "DOUBLE", "Measured iterations per second of wall_ns.", nullable=True),
         Column("host", "VARCHAR", "Host name."),
         Column("started_at", "TIMESTAMP", "Start of the measured iterations, UTC."),
-        Column("max_depth", "BIGINT", "dataflow: iterations that may be in flight; NULL for others.", nullable=True),
+        Column(
+            "max_depth",
+            "BIGINT",
+            "Engine dataflow: iterations that may be in flight; NULL for other engines.",
+            nullable=True,
+        ),
         Column("jitter_ns", "BIGINT", "Mean of the delay added to jitter_task, exponentially distributed; 0: none."),
-        Column("jitter_task", "VARCHAR", "The task that was delayed; NULL where none was.", nullable=True),
+        Column("jitter_task", "VARCHAR", "The delayed task; NULL if none was delayed.", nullable=True),
         Column(
             "trace_file", "VARCHAR", "torch.profiler's trace of these iterations, next to the tables.", nullable=True
         ),
     ),
     # One row per task of the run's plan.
     "schedule_plans": (
-        Column("plan_hash", "VARCHAR", "Of all that decides what the plan does: these columns less run_id and plan."),
+        Column(
+            "plan_hash",
+            "VARCHAR",
+            "Hash of everything that determines what the plan does: all columns except run_id and plan.",
+        ),
         _RUN,
         Column("plan", "VARCHAR", "Name of the plan."),
-        Column("workload", "VARCHAR", "What it computes."),
-        Column("position", "BIGINT", "Place of the task in the plan, from 0."),
+        Column("workload", "VARCHAR", "The workload that the plan computes."),
+        Column("position", "BIGINT", "Index of the task in the plan, from 0."),
         Column("task", "VARCHAR", "The task."),
-        Column("stage", "BIGINT", "Engine sw: works on the iteration that many behind the newest."),
-        Column("stream", "VARCHAR", "Stream it runs on (serial: all run on default)."),
-        Column("thread_group", "VARCHAR", "Host thread that submits it."),
-        Column("globally_ordered", "BOOLEAN", "Submitted in the same order on every rank."),
+        Column("stage", "BIGINT", "Engine sw: number of iterations by which the task is behind the newest one."),
+        Column("stream", "VARCHAR", "Stream that the task runs on (serial: all run on default)."),
+        Column("thread_group", "VARCHAR", "Host thread that submits the task."),
+        Column("globally_ordered", "BOOLEAN", "Whether the task is submitted in the same order on every rank."),
         Column(
-            "depends_on", "VARCHAR", "Tasks of the same iteration that it waits for, joined by commas; may be empty."
+            "depends_on",
+            "VARCHAR",
+            "Tasks of the same iteration that the task waits for, separated by commas; may be empty.",
         ),
-        Column("depends_on_last", "VARCHAR", "Likewise, of the iteration before."),
+        Column("depends_on_last", "VARCHAR", "Tasks of the previous iteration that the task waits for, likewise."),
     ),
     # One row per task and measured iteration.
     "schedule_task_timings": (
         _RUN,
         Column("task", "VARCHAR", "The task."),
         Column("iteration", "BIGINT", "From 0."),
-        Column("submit_ns", "BIGINT", "The host began to hand it to its stream, run time."),
-        Column("start_ns", "BIGINT", "Its function began, run time; on cuda that only launches its kernels."),
-        Column("end_ns", "BIGINT", "Its function returned, run time."),
-        Column("device_start_ns", "BIGINT", "Its stream reached it, device time.", nullable=True),
-        Column("device_end_ns", "BIGINT", "Its kernels were done, device time.", nullable=True),
-        Column("stall_ns", "BIGINT", "How long its stream stood still before it, on the clock that it ran by."),
+        Column("submit_ns", "BIGINT", "When the host began to submit the task to its stream, run time."),
+        Column(
+            "start_ns", "BIGINT", "When its function began, run time; on cuda the function only launches its kernels."
+        ),
+        Column("end_ns", "BIGINT", "When its function returned, run time."),
+        Column("device_start_ns", "BIGINT", "When its stream reached the task, device time.", nullable=True),
+        Column("device_end_ns", "BIGINT", "When its kernels ended, device time.", nullable=True),
+        Column("stall_ns", "BIGINT", "How long its stream stalled before the task, on the clock of that stream."),
         Column(
             "stall_cause",
             "VARCHAR",
-            "The longest part of the stall as `kind: task iN`; kinds: timeline.KINDS. NULL where it did not stall.",
+            "The longest part of the stall as `kind: task iN`; kinds: timeline.KINDS. NULL if it did not stall.",
             nullable=True,
         ),
     ),
@@ -95,34 +112,52 @@ TABLES: dict[str, tuple[Column, ...]] = {
     "schedule_exposed_times": (
         _RUN,
         Column("task", "VARCHAR", "The task."),
-        Column("exposed_ns", "BIGINT", "Serial iteration less the serial iteration without the task; at least 0."),
+        Column("exposed_ns", "BIGINT", "Serial iteration minus the serial iteration without the task; at least 0."),
         Column("baseline_ns", "BIGINT", "The serial iteration."),
     ),
     # One row per task, and one row with task NULL for all tasks, from a simulation with this run's durations.
     "schedule_predictions": (
         _RUN,
-        Column("task", "VARCHAR", "The task; NULL for the whole.", nullable=True),
+        Column("task", "VARCHAR", "The task; NULL for all tasks.", nullable=True),
         Column(
             "duration_ns",
             "BIGINT",
-            "Given to the simulation: the median, on cuda without gaps; NULL for the whole.",
+            "Duration that the simulation used: the median, on cuda without gaps; NULL for all tasks.",
             nullable=True,
         ),
-        Column("period_ns", "BIGINT", "From an iteration's end to the next's; NULL for tasks.", nullable=True),
         Column(
-            "ideal_ns", "BIGINT", "Lower bound of period_ns from streams and cycles; NULL for tasks.", nullable=True
+            "period_ns",
+            "BIGINT",
+            "Time from the end of an iteration to the end of the next; NULL for single tasks.",
+            nullable=True,
         ),
-        Column("cycle_ns", "BIGINT", "Longest cycle of dependencies an iteration; NULL without one.", nullable=True),
-        Column("cycle", "VARCHAR", "Its tasks, joined by ` -> `.", nullable=True),
-        Column("stall_ns", "BIGINT", "Mean stall of its stream before it an iteration; whole: of all streams."),
+        Column(
+            "ideal_ns",
+            "BIGINT",
+            "Lower bound of period_ns from streams and cycles; NULL for single tasks.",
+            nullable=True,
+        ),
+        Column(
+            "cycle_ns", "BIGINT", "Longest cycle of dependencies, per iteration; NULL if there is none.", nullable=True
+        ),
+        Column("cycle", "VARCHAR", "Tasks of that cycle, joined by ` -> `.", nullable=True),
+        Column(
+            "stall_ns",
+            "BIGINT",
+            "Mean stall of its stream before the task, per iteration; for all tasks, of all streams.",
+        ),
     ),
     # One row per round of a comparison (--compare), in which the engines ran in turn.
     "schedule_rounds": (
         _RUN,
-        Column("comparison_id", "VARCHAR", "The comparison: the same for the runs of all its engines."),
+        Column("comparison_id", "VARCHAR", "The comparison; the same for the runs of all its engines."),
         Column("round", "BIGINT", "From 0."),
-        Column("iterations", "BIGINT", "Iterations that the period is a mean of."),
-        Column("period_ns", "BIGINT", "Time of an iteration without a profiler: of a long run less a short one."),
+        Column("iterations", "BIGINT", "Number of iterations that the mean period is taken over."),
+        Column(
+            "period_ns",
+            "BIGINT",
+            "Time of an iteration without a profiler, from the difference of a long and a short run.",
+        ),
     ),
     # One row for a pipelined engine's run of a comparison.
     "schedule_verdicts": (
@@ -130,9 +165,9 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("comparison_id", "VARCHAR", "The comparison."),
         Column("serial_run_id", "VARCHAR", "The serial run of the comparison."),
         Column("speedup", "DOUBLE", "Serial period divided by this engine's, median of the rounds."),
-        Column("speedup_low", "DOUBLE", "The smallest of the rounds."),
-        Column("speedup_high", "DOUBLE", "The largest of the rounds."),
-        Column("verdict", "VARCHAR", "What the comparison says, as text."),
+        Column("speedup_low", "DOUBLE", "Smallest speedup of the rounds."),
+        Column("speedup_high", "DOUBLE", "Largest speedup of the rounds."),
+        Column("verdict", "VARCHAR", "Verdict of the comparison, as text."),
     ),
 }
 

@@ -213,7 +213,7 @@ def test_without_a_wait_the_host_and_the_gpu_work_beside_each_other(windows: Win
 
 
 def test_a_wait_can_only_go(windows: Windows) -> None:
-    with pytest.raises(ScenarioError, match="can only go"):
+    with pytest.raises(ScenarioError, match="can only be removed"):
         length(windows["items"], scale=("wait:aten::item=0.5",))
 
 

@@ -173,7 +173,7 @@ def test_layers_of_a_replay(decode: dict[str, Path]) -> None:
 def test_the_caveat_says_how_much_no_target_can_select(decode: dict[str, Path]) -> None:
     shown = asked(decode["none"], "--scale", "op:aten::*=0.5").stdout
     assert (
-        "of the trace's GPU time ran in graph replays whose operator is not known: no op: target selects it"
+        "of the trace's GPU time ran in graph replays whose operator is unknown: no op: target selects it"
         in " ".join(shown.split())
     )
     both = asked(decode["none"], "--scale", "op:aten::*=0.5", "--capture-trace", decode["capture"], "--json")

@@ -23,7 +23,7 @@ from pipelines.synthetic import CaptureSpec, write_capture
 from tests.effort import first_of
 from tests.faces.mcp_tools.test_tools import answer
 
-SAID = "caveat: cut.json ends early: all numbers are of the part before that, not of the whole run"
+SAID = "caveat: cut.json is truncated: all numbers cover only the part that was read, not the whole run"
 OF_A_TRACE = {
     "why": [],
     "breakdown": [],
@@ -98,14 +98,14 @@ def test_each_command_says_so_beside_its_numbers(files: tuple[Path, Path], tmp_p
     n_files = 2 if command == "breakdown" else "--out" not in more
     for file, n in ((part, 1), (whole, 0))[:n_files]:
         done = run(command, file, *more)
-        assert (done.stdout.count(SAID), done.stderr.count("ends early")) == (n, 0), done.output
+        assert (done.stdout.count(SAID), done.stderr.count("is truncated")) == (n, 0), done.output
     answers = json.loads(run(command, part, *more, "--json").stdout)
     (answer,) = [answers] if isinstance(answers, dict) else answers
-    caveats = [caveat for caveat in answer["caveats"] if "ends early" in caveat["detail"]]
+    caveats = [caveat for caveat in answer["caveats"] if "is truncated" in caveat["detail"]]
     assert [caveat["severity"] for caveat in caveats] == ["error"], answer["caveats"]
     assert caveats[0]["detail"].startswith(SAID.removeprefix("caveat: "))
     pages = [page.read_text() for page in tmp_path.glob("*.html")]
-    assert all("cut.json ends early: all numbers are of the part" in page for page in pages)
+    assert all("cut.json is truncated: all numbers cover only the part" in page for page in pages)
     assert len(pages) == (command == "compare")
 
 
@@ -153,12 +153,12 @@ def test_a_saved_path_says_it_without_its_trace(files: tuple[Path, Path], tmp_pa
         for words in (("critical-path", saved), ("what-if", saved, "--scale", "*=0.5")):
             assert run(*words).stdout.count(SAID) == n
             caveats = json.loads(run(*words, "--json").stdout)["caveats"]
-            assert sum("ends early" in caveat["detail"] for caveat in caveats) == n
+            assert sum("is truncated" in caveat["detail"] for caveat in caveats) == n
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             path = restore_cpgraph(saved)
-        assert sum("ends early" in str(warning.message) for warning in warned) == n
-        assert [caveat["severity"] for caveat in path.caveats if "ends early" in caveat["detail"]] == ["error"] * n
+        assert sum("is truncated" in str(warning.message) for warning in warned) == n
+        assert [caveat["severity"] for caveat in path.caveats if "is truncated" in caveat["detail"]] == ["error"] * n
 
 
 @pytest.mark.slow  # ingestion of four ranks; a file's caveats are tested above
@@ -169,21 +169,21 @@ def test_a_capture_of_a_lake_says_it_of_its_own_ranks_only(tmp_path: Path) -> No
     lake = tmp_path / "lake"
     rows = json.loads(run("ingest", tmp_path / "job", tmp_path / "other", "--lake", lake, "--json").stdout)
     (reason,) = [row["reason"] for row in rows if row["status"] == "partial"]
-    assert reason.startswith("the file ends early; everything readable before that is kept")
+    assert reason.startswith("the file is truncated; everything readable before that is kept")
     done = run("sql", "FROM capture_ranks SELECT capture_id, trace_id, rank", "--lake", lake, "--format", "json")
     ranks = json.loads(done.stdout)
     cuts = {row["trace_id"] for row in rows if row["status"] == "partial"}
     of_cut = {row["capture_id"] for row in ranks if row["trace_id"] in cuts}
     for capture_id in {row["capture_id"] for row in ranks}:
         said = run("stragglers", capture_id, "--lake", lake).stdout
-        assert said.count("caveat: rank1.json ends early") == (capture_id in of_cut)
+        assert said.count("caveat: rank1.json is truncated") == (capture_id in of_cut)
     shown = json.loads(run("breakdown", "--lake", lake, "--json").stdout)
     assert {row["trace_id"] for row in shown if row["caveats"]} == cuts and len(shown) == 4
 
 
 @pytest.mark.slow  # 2 s; commands print it, see above
 def test_a_notebook_says_so_as_it_reads_and_beside_its_answers(files: tuple[Path, Path]) -> None:
-    with pytest.warns(UserWarning, match=r"cut\.json ends early"), TraceAnalysis(str(files[1])) as analysis:
+    with pytest.warns(UserWarning, match=r"cut\.json is truncated"), TraceAnalysis(str(files[1])) as analysis:
         answer = analysis.sql("SELECT count(*) AS n FROM traces")
-        assert repr(answer).startswith(SAID) and "<b>caveat:</b> cut.json ends early" in answer._repr_html_()
-        assert str(analysis.why()).startswith("error: the file ends early")
+        assert repr(answer).startswith(SAID) and "<b>caveat:</b> cut.json is truncated" in answer._repr_html_()
+        assert str(analysis.why()).startswith("error: the file is truncated")

@@ -86,7 +86,7 @@ def write(folder: Path, check: str) -> tuple[Path, str]:
     path = folder / f"{check}.json"
     if check == "truncated":
         whole = json.dumps({"traceEvents": steps()}).encode()
-        return cut(whole, path), "ends early"
+        return cut(whole, path), "is truncated"
     events, sentence = TRACES[check]
     path.write_text(json.dumps({"traceEvents": events}))
     return path, sentence
@@ -271,7 +271,7 @@ def test_files_beyond_the_fifth_are_counted(n: int, more: str) -> None:
         LimitingFinding(str(i), f"{i}.json", "unread_events", "warning", "an event is unread") for i in range(n)
     ]
     printed = [line.plain for line in caveats.lines_of(findings)]
-    assert printed[5:] == ([f"caveat: the same holds for {more}"] if more else [])
+    assert printed[5:] == ([f"caveat: the same applies to {more}"] if more else [])
     caveats.add(findings)
     caveats.print_caveat("left out", "a trace")
     assert caveats.lines() == [*(text.removeprefix("caveat: ") for text in printed), "left out: a trace"]
@@ -389,7 +389,7 @@ def ids(lake: Path) -> dict[str, str]:
 @pytest.mark.parametrize("check", (*TRACES, "truncated"))
 @pytest.mark.parametrize("face", of_trace(""))
 def test_what_limits_a_trace_is_said_by_every_face(face: str, check: str, lake: Path, ids: dict[str, str]) -> None:
-    sentence = TRACES[check][1] if check in TRACES else "ends early"
+    sentence = TRACES[check][1] if check in TRACES else "is truncated"
     text = of_trace(ids[check])[face](lake)
     assert sentence in text or in_markdown(sentence) in text, text
 
@@ -435,7 +435,7 @@ def test_the_fleet_says_what_limits_the_newest_capture_of_each_job(face: str, jo
 
 # ---- rows written by hand
 
-EARLY = "has a file that ends early: SELECT * FROM findings WHERE check_name = 'truncated'"
+EARLY = "has a truncated file: SELECT * FROM findings WHERE check_name = 'truncated'"
 LOST = "have launches whose GPU work was lost: SELECT * FROM findings WHERE check_name = 'lost_kernels'"
 MISSING = "1 capture has missing ranks: SELECT * FROM capture_quality WHERE check_name = 'missing_ranks'"
 
@@ -480,7 +480,7 @@ def locked(con: duckdb.DuckDBPyConnection) -> Iterator[LockedLake]:
         ("SELECT capture_id FROM traces", [f"1 of 4 traces {EARLY}", f"2 of 4 traces {LOST}", MISSING]),
         ("SELECT file FROM traces", [f"1 of 4 traces {EARLY}", f"2 of 4 traces {LOST}"]),
         # Caveats of the ids that the query names.
-        ("FROM kernels WHERE trace_id = 'a'", ["a.json ends early: all numbers are of the part before that, not of the whole run", "a.json: 1 of 2"]),
+        ("FROM kernels WHERE trace_id = 'a'", ["a.json is truncated: all numbers cover only the part that was read, not the whole run", "a.json: 1 of 2"]),
         ("FROM kernels WHERE trace_id IN ('a', 'b')", [f"1 of 2 traces {EARLY}", f"1 of 2 traces {LOST.replace('have', 'has', 1)}"]),
         ("FROM kernels JOIN traces USING (trace_id) WHERE trace_id = 'b' AND rank = 1", []),
         ("FROM straggler_ranks WHERE capture_id = 'ab'", [f"1 of 2 traces {EARLY}", f"1 of 2 traces {LOST.replace('have', 'has', 1)}", "1 of 3 ranks is missing"]),
@@ -538,7 +538,7 @@ def test_findings_about_the_newest_captures_name_the_job(con: duckdb.DuckDBPyCon
         "job day: 1 of 3 ranks is missing",
         "a.json of job day: 1 of 2",
         "c.json of capture cd: 3 of 3",
-        "a.json of job day ends early: all numbers are of the part before that, not of the whole run",
+        "a.json of job day is truncated: all numbers cover only the part that was read, not the whole run",
         "d.json of capture cd: reduced",
     ]
     assert findings_of_newest(con, jobs[1:])[0].file == "c.json of capture cd"
@@ -546,7 +546,7 @@ def test_findings_about_the_newest_captures_name_the_job(con: duckdb.DuckDBPyCon
 
 
 @pytest.mark.parametrize(
-    ("n", "more"), [(5, []), (6, ["the same holds 1 more time"]), (7, ["the same holds 2 more times"])]
+    ("n", "more"), [(5, []), (6, ["the same applies 1 more time"]), (7, ["the same applies 2 more times"])]
 )
 def test_jobs_beyond_the_fifth_are_counted(n: int, more: list[str]) -> None:
     findings = [LimitingFinding(None, f"job {i}", "missing_ranks", "warning", "1 of 2") for i in range(n)]

@@ -54,7 +54,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("words", "drawn", "said"),
     [
         (["--step", 6], "gemm_6", ""),
-        (["--step", 2], "gemm_6", "there is no step 2: step 6 is drawn, number 2 of those that there are"),
+        (["--step", 2], "gemm_6", "there is no step 2: step 6 is drawn, number 2 of those in the trace"),
         pytest.param(["--step", 2, "--trace", "trace.json"], "gemm_6", "step 6 is drawn", marks=pytest.mark.slow),
     ],
 )
@@ -74,7 +74,7 @@ def test_a_step_by_its_number_or_its_place(
         (["--step", 0], "there is no step 0: the trace has steps 5, 6, 7"),
         (
             ["--step", 5, "--trace", "other.json"],
-            "there is no such trace: --trace takes the beginning of an id, or a file's name",
+            "no such trace: --trace accepts an id prefix or a file name",
         ),
     ],
 )

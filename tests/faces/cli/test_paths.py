@@ -72,7 +72,7 @@ ADDRESS = "ducklake:sqlite:/data/catalog.sqlite?data=/data/files"
 
 def test_what_needs_a_folder_refuses_a_ducklake_and_says_what_to_use() -> None:
     for words, reason, instead in (
-        (("slice", "abc"), "address of a DuckLake", "leave --lake out"),
+        (("slice", "abc"), "address of a DuckLake", "omit --lake"),
         (("check", "--repair"), "are for a lake in a folder", "tracelake materialize"),
         (("check", "--rebuild"), "are for a lake in a folder", "tracelake materialize"),
     ):

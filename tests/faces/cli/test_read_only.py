@@ -84,7 +84,7 @@ def refuse_writes(patch: pytest.MonkeyPatch, folder: Path) -> None:
     patch.setattr(os, "access", may)
 
 
-NOT_COMPUTED = "cannot be written: the answer is from what is computed there"
+NOT_COMPUTED = "cannot be written: the answer is from the tables computed there"
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from pipelines.runs.materialize.run_order import materialize_all
 from tests.lake.world import write_trace
 
 PRICES = {
-    "an unknown column": ("job,price\na,1\n", r":1: a column 'price' is not known; write a header of `job`"),
+    "an unknown column": ("job,price\na,1\n", r":1: a column 'price' is unknown; write a header of `job`"),
     "a comma in a number": (
         "job,price_per_gpu_hour,currency\na,1,5,EUR\n",
         r":2: more values than columns; write decimals with a point",
@@ -77,7 +77,7 @@ def test_wrong_prices_stop_what_needs_prices(lake: Lake, tmp_path: Path) -> None
     (lake.root / "prices.csv").write_text("job,price\ntrain,1\n")
     assert json.loads(ask(lake, "kernels").stdout) == [{"n": 8}]
     for table in ("job_prices", "Capture_Costs"):
-        assert_refused(ask(lake, table), "prices.csv:1: a column 'price' is not known")
+        assert_refused(ask(lake, table), "prices.csv:1: a column 'price' is unknown")
     said = CliRunner().invoke(app, ["ingest", str(tmp_path / "rank0.json"), "--lake", str(lake.root)])
     assert said.exit_code == 0 and "no prices: " in said.stderr
     # A user who opens the file directly sees why the table is empty.

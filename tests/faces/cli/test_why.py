@@ -97,7 +97,7 @@ def test_what_runs_under_an_annotation(trace: Path) -> None:
         (("--annotation", "Profile_step"), "no event's name contains 'Profile_step'. The trace has these annotations"),
         (("--annotation", "ProfilerStep", "--instance", "7"), "instance 7:7 of annotation 'ProfilerStep' is not in"),
         (("--annotation", "ProfilerStep", "--step", "6"), "--step and --annotation name two windows"),
-        (("--instance", "1"), "instance '1' of what? Also give the annotation"),
+        (("--instance", "1"), "instance '1' needs an annotation. Pass one"),
     ):
         assert said in run("why", trace, *more, code=1).output
 
@@ -177,7 +177,7 @@ def test_what_is_saved_by_gaps_in_which_the_trace_lacks_events_says_so_beside_th
     text = " ".join(run("why", tmp_path / "trace.json").stdout.split())
     saved = text.index("removing it saves")
     doubt = text.index("but 5.0 ms of the path are gaps over 1 ms in which nothing ran", saved)
-    assert doubt - saved < 60 and "the trace lacks events" in text[doubt:]
+    assert doubt - saved < 60 and "events are missing from the trace" in text[doubt:]
 
 
 @pytest.mark.parametrize(
@@ -239,9 +239,9 @@ def test_a_time_without_the_profiler_that_cannot_be_is_refused(tmp_path: Path, u
 def test_what_a_profiler_cost_another_writers_trace_is_not_known(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"traceEvents": program(1, COST)}))
-    assert "is not known" in run("why", path, "--untraced", "1ms", code=1).output
+    assert "is unknown" in run("why", path, "--untraced", "1ms", code=1).output
     said = run("why", path, "--without-profiler")
-    assert "is not known" in said.output and "without the profiler" not in said.stdout
+    assert "is unknown" in said.output and "without the profiler" not in said.stdout
 
 
 @pytest.mark.slow  # 2 s; an impossible time is refused, see above

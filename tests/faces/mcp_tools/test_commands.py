@@ -136,7 +136,7 @@ def test_two_traces_are_compared(served: tuple[dict[str, Tool], list[str]]) -> N
 
 def test_errors_are_the_commands_own(served: tuple[dict[str, Tool], list[str]]) -> None:
     tools, (fast, _) = served
-    with pytest.raises(QueryFailed, match=r"--by 'colour' is none of"):
+    with pytest.raises(QueryFailed, match=r"unknown --by 'colour'; choose one of"):
         answer(tools["compare"], control=fast, test=fast, by="colour")
 
 
@@ -255,7 +255,7 @@ def test_the_skill_is_printed_and_names_only_commands_that_are_there() -> None:
 def test_what_is_not_computed_is_not_said_to_be_missing(served: tuple[dict[str, Tool], list[str]]) -> None:
     """`why` reads tables. If the tables are not computed, the trace may still have a path."""
     tools, (fast, _) = served
-    with pytest.raises(QueryFailed, match=r"is not known: .*not computed.*tracelake materialize") as refused:
+    with pytest.raises(QueryFailed, match=r"is unknown: .*not computed.*tracelake materialize") as refused:
         answer(tools["why"], trace=fast)
     assert "no critical path" not in str(refused.value)
 

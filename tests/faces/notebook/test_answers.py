@@ -219,7 +219,7 @@ def test_why_says_what_is_not_computed(both: TraceAnalysis, monkeypatch: pytest.
     with pytest.raises(WindowNotFound, match=r"rank0\.json\.gz has no critical path of window full"):
         both.why(0)
     lacking.append("fixes is not computed")
-    with pytest.raises(WindowNotFound, match=r"why .*rank0.json.gz .* is not known: fixes is not computed$"):
+    with pytest.raises(WindowNotFound, match=r"why .*rank0.json.gz .* is unknown: fixes is not computed$"):
         both.why(0)
     with pytest.raises(WindowNotFound, match=r"rank1\.json\.gz has no critical path"):
         both.why(other.trace_id)

@@ -195,7 +195,7 @@ def test_a_symbol_table() -> None:
 
 def test_unknown_frames_and_those_of_a_missing_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write(tmp_path / "t.json", [call("a", 1, 1)])
-    with pytest.raises(WrongValue, match="unknown frames 'polars'; known are: ibis, pandas"):
+    with pytest.raises(WrongValue, match="unknown frames 'polars'; choose one of ibis, pandas"):
         TraceAnalysis([file], frames="polars")
     monkeypatch.setattr(frames, "find_spec", lambda name: None if name == "pandas" else find_spec(name))
     with pytest.raises(NoPandas, match="pandas"):

@@ -82,4 +82,4 @@ def test_it_says_that_only_a_digest_is_kept(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("pipelines.faces.serve.newest._asked", asked)
     monkeypatch.setattr("pipelines.faces.serve.newest._answer", lambda *_: of_trace)
     (early, digest) = newest_why(LakeQuery(Path("lake"), NEWEST))["caveats"]
-    assert early.startswith("a.json ends early") and digest == "a.json: only its digest is kept"
+    assert early.startswith("a.json is truncated") and digest == "a.json: only its digest is kept"

@@ -166,7 +166,7 @@ def test_an_unknown_op_type(path: Path) -> None:
         names = ["nap" if kind == "gc" else kind for kind in table.column("optype").to_pylist()]
         return table.set_column(table.schema.get_field_index("optype"), "optype", pa.array(names))
 
-    assert "'nap' is unknown; known are: forward-compute" in changed(path, change)
+    assert "'nap' is unknown; known types are forward-compute" in changed(path, change)
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ def test_what_no_operator_selects_is_told() -> None:
     nothing = np.zeros(0, dtype=np.int64)
     whole = Retimed(windows, None, *[nothing] * 5)  # pyright: ignore[reportArgumentType]
     (said,) = whole._unselected(Scenario((("rank:1:op:aten::mm", 0.5),)))
-    assert said.startswith("up to 31.3 % of a rank's GPU time ran in graph replays whose operator is not known")
+    assert said.startswith("up to 31.3 % of a rank's GPU time ran in graph replays whose operator is unknown")
     assert not [*whole._unselected(Scenario((("op", 0.5), ("class:CPU", 0.5))))]
 
 
@@ -216,7 +216,7 @@ def test_what_cannot_be_asked(capture: tuple[Path, Capture]) -> None:
         (["--scale", "nothing like it=0.5"], "matches nothing"),
         (["--remove", "cpu", "--remove", "nothing like it"], "matches nothing"),
         (["--perfect-overlap", "--remove", "nothing like it"], "matches nothing"),
-        (["--sensitivity"], "all its ranks as a whole"),
+        (["--sensitivity"], "all ranks of the capture together"),
     ):
         done = CliRunner().invoke(app, ["what-if", str(folder), *words])
         assert done.exit_code == 1 and said in " ".join(done.output.split())

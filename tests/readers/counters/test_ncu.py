@@ -175,7 +175,7 @@ def test_without_its_line_of_units_page_raw_has_none(tmp_path: Path) -> None:
     table = raw()
     con = loaded(INPUT, [write(tmp_path / "a.csv", [*table[:3], *table[4:]])])
     assert rows(con, "SELECT count(*), count(unit), count(duration_ns) FROM kernel_counters") == [(9, 0, 0)]
-    assert ("no_units", "info", 1, "line 4 is no line of units: unit is NULL") in rows(con, FINDINGS)
+    assert ("no_units", "info", 1, "line 4 is not a line of units: unit is NULL") in rows(con, FINDINGS)
 
 
 def test_a_summary_is_rejected(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def test_errors_name_the_way_out(tmp_path: Path) -> None:
         ),
         (
             ["--dependencies", "data", "--execution-trace", other],
-            "none of 8 operators is in .*other.txt: are both files",
+            "none of 8 operators is in .*other.txt: check that both files are",
         ),
         (["--dependencies", "data", "--execution-trace", asked], "a profiler trace, not an execution trace"),
         (["--dependencies", "data", "--execution-trace", tmp_path / "no.json"], "no such file"),

@@ -85,7 +85,7 @@ def test_they_are_rows_of_their_own_and_no_rejects(tmp_path: Path) -> None:
     first_of(
         [
             (lambda text: text[: len(text) // 2], "cannot be read"),
-            (lambda text: text[:30], "not an execution trace|ends early"),
+            (lambda text: text[:30], "not an execution trace|is truncated"),
             (lambda text: text.replace('"id": 102', '"id": "x"', 1), "has no id"),
             (lambda text: text.replace('"rf_id"', '"gone"'), "its schema is unknown"),
         ],

@@ -117,18 +117,18 @@ def test_a_large_file_comes_in_pieces(tmp_path: Path) -> None:
         ('{"schema": "1.0.1", "nodes": [{"id": 1}]}', "neither rf_id nor attrs"),
         ('{"schema": "1.0.1", "nodes": [{"name": "x"}]}', "node 0 has no id"),
         ('{"schema": "1.0.1", "nodes": [{"id": 1, "rf_id": 0}, {"id": 1, "rf_id": 0}]}', "occurs twice"),
-        ('{"schema": "1.0.1", "nodes": []', "ends early"),
+        ('{"schema": "1.0.1", "nodes": []', "is truncated"),
         ('{"schema": "1.0.1", "nodes": [{"id": 9223372036854775808, "rf_id": 0}]}', "node 0 has no id of 64 bits"),
         ('{"schema": "1.0.1", "nodes": [{"id": true, "rf_id": 0}]}', "node 0 has no id of 64 bits"),
         ('{"schema": "1.0.1", "nodes": [{"id": false, "rf_id": 0}]}', "node 0 has no id of 64 bits"),
         (
             '{"schema": "1.0.1", "nodes": [{"id": 1, "rf_id": 0, "inputs": 5}]}',
-            "node 1: inputs or their types are no list",
+            "node 1: inputs or their types are not a list",
         ),
-        ('{"schema": "1.0.1", "nodes": [{"id": 1, "attrs": [], "outputs": [[]]}]}', "node 1: outputs is no object"),
+        ('{"schema": "1.0.1", "nodes": [{"id": 1, "attrs": [], "outputs": [[]]}]}', "node 1: outputs is not an object"),
         (
             '{"schema": "1.0.1", "nodes": [{"id": 1, "attrs": [], "inputs": {"values": [[]], "types": 5}}]}',
-            "node 1: inputs or their types are no list",
+            "node 1: inputs or their types are not a list",
         ),
     ],
 )

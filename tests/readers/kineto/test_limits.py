@@ -89,7 +89,7 @@ def test_each_limit_refuses_by_its_option(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(TraceRejected, match="TRACELAKE_MAX_METADATA_MIB"):
         load_events(ReadRequest(tmp_path / "max_metadata_mib.json", tmp_path))
     assert Limits(max_unpacked_gib=1).unpacked(1 << 30, (1 << 30) + 1) == (
-        "more than 1 GiB unpacked; TRACELAKE_MAX_UNPACKED_GIB (of `tracelake ingest` also --max-unpacked-gib) raises the limit"
+        "more than 1 GiB decompressed; TRACELAKE_MAX_UNPACKED_GIB (of `tracelake ingest` also --max-unpacked-gib) raises the limit"
     )
     assert Limits().unpacked(1 << 30, 5 << 30) is None
     assert Limits(max_ratio=7).unpacked(1 << 20, 7 << 20) is None

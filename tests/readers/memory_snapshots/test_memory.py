@@ -59,7 +59,7 @@ def test_too_little_memory_to_commit_is_said_with_what_to_do(monkeypatch: pytest
         less.setattr(bounds, "_GIGABYTES", 0.0085)
         for limit, way_out in (
             ("64", "raise TRACELAKE_MEMORY=64, or unset it"),
-            ("", "give fewer or smaller files at once"),
+            ("", "pass fewer or smaller files per command"),
         ):
             less.setenv("TRACELAKE_MEMORY", limit)
             with pytest.raises(TooLittleMemory, match=r"were not ingested: .* more memory than the 8 MiB") as raised:
@@ -81,7 +81,7 @@ def test_a_set_that_needs_more_memory_to_be_read_is_rejected_alone(
     monkeypatch.setattr(bounds, "_GIGABYTES", 0.064)
     rows = ingest_sets(replace(INPUT, read=read), {path: [path] for path in (large, small)}, Lake(tmp_path / "lake"))
     assert [row.status for row in rows] == ["rejected", "ok"] and rows[0].reason is not None
-    assert "DuckDB needs more memory than the 61 MiB that it may use here; give fewer or smaller" in rows[0].reason
+    assert "DuckDB needs more memory than the 61 MiB that it may use here; pass fewer or smaller" in rows[0].reason
 
 
 @pytest.mark.slow

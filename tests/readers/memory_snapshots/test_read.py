@@ -280,7 +280,7 @@ EVENT = {"action": "alloc", "addr": 1, "size": 1, "stream": 0}
         (put(addr=1.5), "addr is 1.5"),
         (put(size=True), "size is True"),
         (put(time_us=1 << 62), "too late"),
-        (put(frames=[1]), "no frame"),
+        (put(frames=[1]), "not a frame"),
         (put(frames="here"), "not a list of frames"),
         (put(action=7), "action is 7"),
         (put(pool_id=(1, 2, 3)), "not two numbers"),
@@ -317,20 +317,20 @@ def test_an_entry_twice_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"", "ends early, at byte 0"),
-        (b"\x80\x04}", "ends early, at byte 3"),
+        (b"", "is truncated at byte 0"),
+        (b"\x80\x04}", "is truncated at byte 3"),
         (b"\x80\x01}.", "protocol 1"),
         (b"\x80\x04cos\nsystem\n.", "GLOBAL"),
         (b"\x80\x04\x8d" + struct.pack("<Q", 1 << 60), "a text of"),
-        (b"\x80\x02r" + struct.pack("<I", 1 << 31), "ends early"),
+        (b"\x80\x02r" + struct.pack("<I", 1 << 31), "is truncated"),
         (b"\x80\x02}r" + struct.pack("<I", 1 << 31) + b".", "numbered before 0"),
         (b"\x80\x04" + b"(" * 200 + b".", "nested"),
         (b"\x80\x04\x8b" + struct.pack("<I", 1 << 30), "a number of"),
-        (b"\x80\x04h\x05.", "ends early"),
+        (b"\x80\x04h\x05.", "is truncated"),
         (b"\x80\x04K\x01K\x02.", "within an object"),
         (b"\x80\x04\xff.", "no pickle opcode"),
         (b"\x80\x04}(K\x01u.", "zip"),
-        (b"\x80\x04K\x01(K\x02e.", "no list"),
+        (b"\x80\x04K\x01(K\x02e.", "not a list"),
     ],
 )
 def test_bytes_of_every_kind_are_refused(tmp_path: Path, data: bytes, said: str) -> None:
@@ -362,5 +362,5 @@ def test_spoilt_pickles_are_refused_or_read(tmp_path_factory: pytest.TempPathFac
 def test_a_cut_file_says_where_it_ends(tmp_path: Path, share: float) -> None:
     data = pickle.dumps(snapshot(busy(1, 50)))
     cut = data[: int(len(data) * share)]
-    with pytest.raises(BrokenPickle, match=f"ends early, at byte {len(cut):,}"):
+    with pytest.raises(BrokenPickle, match=f"is truncated at byte {len(cut):,}"):
         read(cut, tmp_path)

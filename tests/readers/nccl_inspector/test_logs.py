@@ -96,7 +96,7 @@ def test_bad_lines_are_counted_with_the_first_of_them(tmp_path: Path) -> None:
     assert (row.status, row.n_events) == ("partial", 5)
     assert "5 lines could not be read" in str(row.reason)
     assert rows(lake, "SELECT fault, severity, n, detail FROM inspector_findings") == [
-        ("not_a_record", "warning", 1, "line 5 is no object"),
+        ("not_a_record", "warning", 1, "line 5 is not an object"),
         ("not_json", "warning", 2, 'line 4 is not JSON: {"header": {"id"'),
         ("unknown_record", "warning", 1, "line 6 has neither coll_perf nor p2p_perf"),
         ("wrong_field", "warning", 1, "line 7: coll_exec_time_us is -4, not a whole number below 2^63"),
@@ -173,10 +173,10 @@ def test_a_damaged_log_is_not_taken_for_a_growing_one(tmp_path: Path) -> None:
     (row,) = ingest([path], lake).rows
     assert row.status == "partial" and 0 < (row.n_events or 0) < 3000
     ((severity, detail),) = rows(lake, "SELECT severity, detail FROM inspector_findings WHERE fault = 'damaged'")
-    assert severity == "warning" and detail.startswith("gzip data damaged before packed byte")
+    assert severity == "warning" and detail.startswith("gzip data damaged before compressed byte")
     path.write_bytes(gzip.compress(texts[0].encode())[:-1])
     (row,) = ingest([path], lake).rows
-    assert row.status == "rejected" and "copy it again (gzip data ends early at packed byte" in str(row.reason)
+    assert row.status == "rejected" and "copy it again (gzip data is truncated at compressed byte" in str(row.reason)
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def test_a_capture_of_one_process(tmp_path: Path) -> None:
 
 def test_a_file_of_several_processes_is_a_capture(tmp_path: Path) -> None:
     path = both(tmp_path)
-    assert "is one capture" in refused("what-if", path, "--sensitivity")
+    assert "all ranks of the capture together" in refused("what-if", path, "--sensitivity")
     assert "is a capture" in refused("why", path, "--step", "1")
 
 
@@ -159,10 +159,10 @@ def test_a_process_that_compare_was_told_once(tmp_path: Path) -> None:
     assert set(_grown(path, path, "--process", "4100").values()) == {0}
     assert _grown(alone, path, "--process", "4100") == grown
     assert _grown(path, alone, "--process", "4100") == {name: -n for name, n in grown.items()}
-    assert "leave --process out" in refused("compare", alone, alone, "--process", "4000")
-    assert "is none" in refused("compare", path, str(other), "--process", "4000", "--process", "4000")
+    assert "omit --process" in refused("compare", alone, alone, "--process", "4000")
+    assert "is not a file" in refused("compare", path, str(other), "--process", "4000", "--process", "4000")
 
 
 def test_a_file_of_one_process_has_none_to_choose(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["breakdown", str(written(small(), tmp_path)), "--process", "4000"])
-    assert done.exit_code == 1 and "leave --process out" in " ".join(done.output.split())
+    assert done.exit_code == 1 and "omit --process" in " ".join(done.output.split())

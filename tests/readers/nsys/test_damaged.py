@@ -85,7 +85,7 @@ def test_a_row_that_is_said_to_be_larger_than_memory_is_a_rejection(shared: Path
     content[50840:50904] = b"\xff" * 64
     path = tmp_path / "a.sqlite"
     path.write_bytes(content)
-    assert "CUPTI_ACTIVITY_KIND_" in (reason := rejection(path)) and "more memory than there is" in reason
+    assert "CUPTI_ACTIVITY_KIND_" in (reason := rejection(path)) and "more memory than is available" in reason
 
 
 def test_a_file_that_is_cut_off_names_the_table(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_an_export_that_is_still_running_is_rejected(tmp_path: Path) -> None:
         con.execute("PRAGMA journal_mode = WAL")
         con.execute("INSERT INTO StringIds VALUES (999, 'late')")
         con.commit()
-        assert "a.sqlite-wal lies beside it" in rejection(path)
+        assert "a.sqlite-wal is next to it" in rejection(path)
     assert load_trace(memory(), path).n_events == 10  # the connection is closed, so the WAL is merged into the file
 
 

@@ -50,7 +50,7 @@ def test_each_process_with_gpu_work_is_a_trace(tmp_path: Path) -> None:
         assert dict(con.execute(query).fetchall()) == {rows[0].trace_id: "4000", rows[1].trace_id: "4100"}
         query = "SELECT DISTINCT detail FROM findings WHERE check_name = 'nsys_processes'"
         ((detail,),) = con.execute(query).fetchall()
-        assert detail.endswith("each a trace of its own: 4000 (python3), 4100 (python3)")
+        assert detail.endswith("each a separate trace: 4000 (python3), 4100 (python3)")
     again = ingest([path], lake).rows
     assert [(row.status, row.trace_id) for row in again] == [("known", row.trace_id) for row in rows]
 

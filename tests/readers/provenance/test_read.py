@@ -174,7 +174,7 @@ def test_parts_that_cannot_be_read_are_told_and_the_others_stay(tmp_path: Path) 
     assert rows(con, "SELECT fault, n, detail FROM compile_findings") == [
         ("no_payload", 2, "line 9 announces a payload that does not follow"),
         ("not_json", 2, 'line 6 is not JSON: {"cppCode'),
-        ("wrong_form", 3, "line 8 is no object"),
+        ("wrong_form", 3, "line 8 is not an object"),
     ]
     query = "SELECT graph, compile_id, name, n_post_grad_nodes FROM compiled_kernels ORDER BY kernel_id"
     assert rows(con, query)[1:] == [(0, "0/0", "extern_kernels.addmm", 1), (1, "3/0", "k", 1)]
@@ -215,13 +215,13 @@ def test_a_log_that_has_grown_replaces_what_was_read_of_it(tmp_path: Path) -> No
 
 BAD = {
     "node_mappings.json is broken JSON: .* write or copy it again": '{"cppCode',
-    "holds a list, not Inductor's names": "[]",
+    "contains a list, not Inductor's names": "[]",
     "cppCodeToPost is a list, not names by name": '{"cppCodeToPost": []}',
     "cppCodeToPost of k are not a list of texts": '{"cppCodeToPost": {"k": "mm"}}',
     "postToPre of mm are not a list of texts": '{"cppCodeToPost": {"k": ["mm"]}, "postToPre": {"mm": [["a"]]}}',
     "name of a kernel has 0 characters": '{"cppCodeToPost": {"": []}}',
     "name of a node has 5,000 characters": json.dumps({"cppCodeToPost": {"k": ["a" * 5000]}}),
-    "version 7 of the node mappings is not known": '{"version": 7}',
+    "version 7 of the node mappings is unknown": '{"version": 7}',
 }
 
 
@@ -257,7 +257,7 @@ def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_log_without_provenance_says_what_to_do(tmp_path: Path) -> None:
     log = written(tmp_path / "a.log", [head({"dynamo_start": {}}, rank=3)])
     (row,) = ingest([log], Lake(tmp_path / "lake")).rows
-    assert (row.status, row.reason) == ("partial", "it holds no provenance: compile with INDUCTOR_PROVENANCE=1")
+    assert (row.status, row.reason) == ("partial", "it contains no provenance: compile with INDUCTOR_PROVENANCE=1")
     assert rows(loaded(INPUT, [log]), "SELECT rank, n_graphs FROM compile_provenance") == [(3, 0)]
 
 

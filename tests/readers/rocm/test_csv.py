@@ -199,7 +199,7 @@ def test_a_part_alone_names_the_file_to_give(tmp_path: Path) -> None:
     rows, trace = events(tmp_path / "4000_hip_api_trace.csv")
     assert len(rows) == 6
     assert [finding.detail for finding in trace.findings if finding.check_name == "rocm_missing_table"] == [
-        "no …kernel_trace.csv lies beside it: no kernels are known"
+        "no …kernel_trace.csv is next to it: no kernels are known"
     ]
 
 
@@ -239,7 +239,7 @@ def test_lines_that_are_cut_off_are_left_out_and_told(tmp_path: Path) -> None:
     assert [row[2] for row in rows if row[1] == "kernel"] == ["gemm"]
     assert trace.status == "partial"
     assert [(finding.n, finding.detail) for finding in trace.findings if finding.check_name == "rocm_broken_line"] == [
-        (1, "4000_kernel_trace.csv: lines that are not as the first line says are left out, the first is line 3")
+        (1, "4000_kernel_trace.csv: lines that do not match the first line are skipped, the first is line 3")
     ]
 
 

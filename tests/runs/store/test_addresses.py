@@ -173,7 +173,7 @@ def test_servers_that_are_not_there_or_refuse(
 
     unit = make_unit(tmp_path / "unit", (0,), ["kernels"])
     sqlite = f"ducklake:sqlite:{tmp_path}/c.sqlite?data="
-    with pytest.raises(StoreError, match="no such database; make it with createdb"):
+    with pytest.raises(StoreError, match="no such database; create it with createdb"):
         open_store(f"ducklake:postgres:{postgres_server} dbname=none?data={on_s3}").known(["a"])
     with pytest.raises(StoreError, match="is the server running"):
         open_store(f"ducklake:postgres:host=127.0.0.1 port=1 dbname=x?data={on_s3}").known(["a"])

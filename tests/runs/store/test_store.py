@@ -177,7 +177,7 @@ def test_a_cut_trace_that_a_whole_one_in_another_unit_supersedes_is_in_rejects(
         ((path, reason),) = con.execute("SELECT path, reason FROM rejects").fetchall()
     (cut_trace,), (whole_trace,) = map(trace_ids, units)
     assert path == str(file) and reason == (
-        f"trace {cut_trace} was truncated (2 events) and is left out of all tables: superseded by trace {whole_trace} "
+        f"trace {cut_trace} was truncated (2 events) and is excluded from all tables: superseded by trace {whole_trace} "
         f"({file}, 3 events, ok)"
     )
 

@@ -70,7 +70,7 @@ def test_formulas_of_a_store_are_used_and_make_tables_outdated(opened: Open, tmp
     assert list(opened().formulas()) == expected
     assert _shown_formulas(store) == [("mylib::a", "gemm", True), ("mylib::b", "copy", False)]
     wrong = written(tmp_path / "wrong.csv", "op,formula", "mylib::a,gem")
-    with pytest.raises(CatalogError, match=r"wrong\.csv:2: formula 'gem' is not known"):
+    with pytest.raises(CatalogError, match=r"wrong\.csv:2: formula 'gem' is unknown"):
         store.set_user_tables(formulas=wrong)
     assert list(opened().formulas()) == expected
     store.set_user_tables(formulas=written(tmp_path / "none.csv", "op,formula"))

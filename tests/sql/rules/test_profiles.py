@@ -93,7 +93,7 @@ def test_what_each_type_says_agrees() -> None:
         assert kind.time_of in ("event", "source", "nobody") and kind.meaning
     with pytest.raises(ValueError, match=r"edge_types\.csv: is_gap of OPERATOR_KERNEL is 'yes': write true or false"):
         read_type({**rule_rows("edge_types")[0], "is_gap": "yes"})
-    with pytest.raises(ValueError, match="unknown edge type 'X'; known are OPERATOR_KERNEL"):
+    with pytest.raises(ValueError, match="unknown edge type 'X'; choose one of OPERATOR_KERNEL"):
         edge_codes(["DEPENDENCY", "X"])
 
 

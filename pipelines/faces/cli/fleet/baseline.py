@@ -37,7 +37,7 @@ def baseline(
 
     if (action is Action.list) != (not name) or (action is Action.set) != bool(trace):
         raise fail(
-            "baseline takes `set NAME TRACE`, `remove NAME` or `list`",
+            "baseline expects `set NAME TRACE`, `remove NAME` or `list`",
             "For example: tracelake baseline set main 3f2a91",
         )
     if action is not Action.list:

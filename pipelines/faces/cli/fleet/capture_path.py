@@ -64,7 +64,7 @@ def _print(answer: CapturePath) -> None:
     if answer.n_guessed:
         out.print(
             f"inferred: {answer.n_guessed:,} wait{'' if answer.n_guessed == 1 else 's'}, {units.time_us(guessed)}, {100 * guessed / answer.span_us:.1f} % "
-            "(without cuda_sync rows a trace does not say what waited for what)"
+            "(without cuda_sync rows a trace does not record which work waited for which)"
         )
     if answer.matched_by:
         out.print(evidence_in_words([answer.matched_by]), soft_wrap=True)

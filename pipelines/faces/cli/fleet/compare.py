@@ -33,26 +33,27 @@ def compare(
     control: Annotated[
         str, typer.Argument(help="A trace file, the folder of a capture, or an id or a trace's file name in the lake.")
     ],
-    test: Annotated[str, typer.Argument(help="What to compare with it.")] = "",
+    test: Annotated[str, typer.Argument(help="Trace or capture to compare with the control.")] = "",
     baseline: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The control is this baseline of the lake; give the test alone.")
+        str | None,
+        typer.Option(metavar="NAME", help="Use this baseline of the lake as the control; pass only the test."),
     ] = None,
     by: Annotated[
         str | None,
         typer.Option(
             metavar="WHAT",
-            help="operator, category, module, shape (operators and their shapes), kernel, or cause (of all time, as in why); by default operator, where both sides have them, else kernel.",
+            help="Compare by operator, category, module, shape (operators and their shapes), kernel, or cause (of all time, as in `why`). Default: operator if both sides have operators, else kernel.",
         ),
     ] = None,
     step: Annotated[
         list[str] | None,
         typer.Option(
             metavar="STEP",
-            help="One profiler step, `first` (of each side) or `all` (whole traces); twice: the control's, then the test's. By default all steps that both sides have, without warm-up.",
+            help="Compare one profiler step, `first` (of each side) or `all` (whole traces). Pass it twice to set the control's, then the test's. Default: all steps that both sides have, without warm-up.",
         ),
     ] = None,
     rank: Annotated[
-        str, typer.Option(help="Of captures: a rank, `first` (the lowest) or `all`, rank by rank.")
+        str, typer.Option(help="For captures: compare one rank, `first` (the lowest) or `all`, rank by rank.")
     ] = "all",
     limit: Annotated[int, typer.Option(help="Rows to show; 0 for all.", min=0)] = 15,
     fail_on: Annotated[
@@ -66,12 +67,12 @@ def compare(
         list[str] | None,
         typer.Option(
             metavar="PID",
-            help="Of files with several processes (Nsight Systems, rocprofv3, merged ranks), only this one; twice: the control's, then the test's.",
+            help="Read only this process of a file with several (Nsight Systems, rocprofv3, merged ranks). Pass it twice to set the control's, then the test's.",
         ),
     ] = None,
     to: Annotated[Path | None, out_option("Write a page with pictures.")] = None,
     format: Annotated[
-        Format, typer.Option(help="How to print it; markdown suits a comment on a pull request.")
+        Format, typer.Option(help="Output format; markdown suits a comment on a pull request.")
     ] = Format.text,
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
@@ -91,10 +92,12 @@ def compare(
 
     control, test = _sides(control, test, baseline, lake)
     if by is not None and by not in BY:
-        raise fail(f"--by {by!r} is none of {', '.join(BY)}")
+        raise fail(f"unknown --by {by!r}; choose one of {', '.join(BY)}")
     steps = [_choice(text, "step") for text in step or []]
     if len(steps) > len((control, test)):
-        raise fail("--step was given more than twice", "Give it once, or for the control and then for the test.")
+        raise fail(
+            "--step is given more than twice", "Pass it once, or once for the control and then once for the test."
+        )
     ranks = _choice(rank, "rank")
     limit_percent = None if fail_on is None else _percent(fail_on)
     processes = _processes(process or [], control, test)
@@ -131,7 +134,10 @@ def compare(
 def _sides(control: str, test: str, baseline: str | None, lake: Path | str) -> tuple[str, str]:
     """Return control and test: both arguments, or the baseline and the single argument."""
     if (baseline is None) != bool(test):
-        raise fail("compare takes a control and a test, or --baseline NAME and a test", "Give two traces, or one.")
+        raise fail(
+            "compare needs a control and a test, or --baseline NAME and a test",
+            "Pass two traces, or one with --baseline.",
+        )
     if baseline is None:
         return control, test
     from pipelines.lake.baselines import baseline as baseline_of
@@ -176,7 +182,7 @@ def _write(
 
     paths = [Path(trace.path) for traces in sides for trace in traces]
     if to.exists() and any(path.exists() and path.samefile(to) for path in paths):
-        raise fail(f"{to} is one of the traces", "Give another name to --out.")
+        raise fail(f"{to} is one of the traces", "Choose another name for --out.")
     to.write_text(page(comparison, names, sides, notes), encoding="utf-8")
 
 
@@ -186,7 +192,9 @@ def _processes(named: list[str], *sides: str) -> list[str | None]:
     A single process applies to the sides that have several processes, or to both if neither does.
     """
     if len(named) > len(sides):
-        raise fail("--process was given more than twice", "Give it once, or for the control and then for the test.")
+        raise fail(
+            "--process is given more than twice", "Pass it once, or once for the control and then once for the test."
+        )
     if len(named) != 1:
         return [*named] or [None, None]
     several = [bool(processes_of(Path(side))) for side in sides]

@@ -28,7 +28,7 @@ def open_side(con: Any, side: str, lake: Path | str, ranks: int | str, process: 
     from pipelines.runs.store import open_store
 
     if process and not Path(side).is_file():
-        raise fail(f"--process is for files that hold several, and {side} is none", "Leave it out.")
+        raise fail(f"--process is only for files with several processes, and {side} is not a file", "Omit it.")
     if not _exists(side):
         is_id = set(side) <= set("0123456789abcdef")
         return _of_lake(con, side if is_id else open_store(lake).find_trace(side), lake, ranks)
@@ -87,7 +87,7 @@ def _of_folder(con: Any, path: str, lake: Path | str, ranks: int | str) -> list[
                 return []
             return facts_of(con, side_con, traces_of(side_con, find_capture(side_con, ""), ranks), with_causes=True)
         except (CompareError, NoCapture) as error:
-            raise fail(f"{path}: {error}", "Give a trace file, or the folder of one capture.") from None
+            raise fail(f"{path}: {error}", "Pass a trace file, or the folder of one capture.") from None
 
 
 def _exists(name: str) -> bool:

@@ -59,7 +59,7 @@ def lake_of(sources: list[str], lake: Path | str, process: str | None = None) ->
     a temporary lake. `process`: ingest only this process of files with several.
     """
     if process and not any(Path(name).is_file() for name in sources):
-        raise fail("--process is for files that hold several processes", "Leave it out, or give such a file.")
+        raise fail("--process is only for files with several processes", "Omit it, or pass such a file.")
     if len(sources) == 1 and not Path(sources[0]).exists() and not set(sources[0]) & set("*?[/."):
         yield lake, sources[0]
         return
@@ -131,7 +131,7 @@ def ingest_files(sources: list[str], folder: Path, process: str | None = None) -
     if len(report.rejected) > _REJECTS_SHOWN:
         err.print(styled("[yellow]not read:[/] {} more", len(report.rejected) - _REJECTS_SHOWN))
     if not any(row.status in ("ok", "repaired", "partial") for row in report.rows):
-        raise fail(f"no trace found in {', '.join(sources)}", "Give the trace files of one capture, or their folder.")
+        raise fail(f"no trace found in {', '.join(sources)}", "Pass the trace files of one capture, or their folder.")
 
 
 def keep_trace(con: Any, target: Path) -> None:
@@ -143,4 +143,4 @@ def keep_trace(con: Any, target: Path) -> None:
     names = row((target.name, target.resolve().name))
     paths = con.execute(f"SELECT path FROM traces WHERE file IN {names}").fetchall()
     if any(Path(path).exists() and Path(path).samefile(target) for (path,) in paths):
-        raise fail(f"{target} is one of the traces", "Give another name to --out.")
+        raise fail(f"{target} is one of the traces", "Choose another name for --out.")

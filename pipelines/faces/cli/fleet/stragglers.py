@@ -33,10 +33,14 @@ def stragglers(
     capture: CaptureArgument,
     svg: Annotated[Path | None, out_option("Draw a rank-by-step heat map as an SVG.")] = None,
     metric: Annotated[
-        str, typer.Option(help="What the picture shows: caused_wait, wait, marginal, compute or step.")
+        str, typer.Option(help="Draw this metric: caused_wait, wait, marginal, compute or step.")
     ] = "caused_wait",
     roles: Annotated[
-        Path | None, path_option("For files: groups of ranks; columns rank, role, group (and job).", "FILE.csv")
+        Path | None,
+        path_option(
+            "Read groups of ranks from this CSV file; for trace files only. Columns: rank, role, group (and job).",
+            "FILE.csv",
+        ),
     ] = None,
     process: ProcessOption = None,
     lake: LakeOption = DEFAULT_LAKE,

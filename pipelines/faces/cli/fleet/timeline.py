@@ -15,13 +15,15 @@ from pipelines.faces.cli.options import DEFAULT_LAKE, CaptureArgument, JsonOptio
 
 def timeline(
     capture: CaptureArgument,
-    out_file: Annotated[Path, out_option("The new trace; packed where it ends in .gz.")] = Path("timeline.json.gz"),
+    out_file: Annotated[Path, out_option("Write the trace to this file, compressed if the name ends in .gz.")] = Path(
+        "timeline.json.gz"
+    ),
     step: Annotated[int | None, typer.Option(help="Only this profiler step.")] = None,
     without_python: Annotated[bool, typer.Option("--without-python", help="Leave out Python frames.")] = False,
     ranks: Annotated[
         int,
         typer.Option(
-            min=0, help="Draw at most so many ranks: those that others wait for most, and the median; 0: all."
+            min=0, help="Draw at most this many ranks: those that others wait for most, and the median rank; 0 for all."
         ),
     ] = 64,
     process: ProcessOption = None,
@@ -43,7 +45,7 @@ def timeline(
         name = find_capture(con, id_prefix)
         written = write_timeline(con, name, out_file, step=step, with_python=not without_python, most=ranks)
     if written.left_out:
-        err.print(styled("left out: {:,} events without a time", written.left_out))
+        err.print(styled("skipped {:,} events without a time", written.left_out))
     if json:
         document = {"path": str(written.path), "ranks": written.ranks, "not_aligned": written.not_aligned}
         document |= {"shown": written.shown} if written.shown else {}
@@ -56,5 +58,8 @@ def timeline(
         out.print(f"drawn: {written.shown}; `--ranks 0` draws all", soft_wrap=True)
     if written.not_aligned:
         listed = ", ".join(map(str, written.not_aligned))
-        err.line("[yellow]not aligned:[/] rank {} (table clock_offsets says why); do not compare their times", listed)
+        err.line(
+            "[yellow]not aligned:[/] rank {} (table clock_offsets contains the reason); do not compare their times",
+            listed,
+        )
     out.line("open in https://ui.perfetto.dev: [bold]{}[/]", written.path)

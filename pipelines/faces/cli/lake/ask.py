@@ -25,20 +25,22 @@ def ask(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="A question, or a word that leads to some, such as leak or 'launch bound'; without one, all are listed."
+            help="Name of a saved question, or a search term such as leak or 'launch bound'. Lists all questions if omitted."
         ),
     ] = None,
     lake: LakeOption = DEFAULT_LAKE,
     job: JobOption = None,
-    capture: Annotated[str | None, typer.Option(help="Only captures whose id begins like this.")] = None,
+    capture: Annotated[str | None, typer.Option(help="Show only captures with this id prefix.")] = None,
     trace: Annotated[
         str | None,
-        typer.Option(help="Only traces whose id begins like this, or whose file is named so (also with its path)."),
+        typer.Option(help="Show only traces with this id prefix or file name (also with its path)."),
     ] = None,
-    rank: Annotated[int | None, typer.Option(help="Only this rank.")] = None,
+    rank: Annotated[int | None, typer.Option(help="Show only this rank.")] = None,
     top: Annotated[
         int | None,
-        typer.Option(help="At most this many rows; 0 for all.", min=0, show_default=f"{_ROWS} in a table, else all"),
+        typer.Option(
+            help="Show at most this many rows; 0 for all.", min=0, show_default=f"{_ROWS} in a table, else all"
+        ),
     ] = None,
     format: Annotated[Format, typer.Option(help="Output format; everything goes to stdout.")] = Format.table,
     show_sql: Annotated[bool, typer.Option("--sql", help="Print the query instead of running it.")] = False,

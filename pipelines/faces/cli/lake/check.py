@@ -23,7 +23,7 @@ def check(
         typer.Option("--repair", help="Recompute what can be recomputed; move the rest to .quarantine/ in the lake."),
     ] = False,
     rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="First make catalog.sqlite again from the Parquet files alone.")
+        bool, typer.Option("--rebuild", help="First rebuild catalog.sqlite from the Parquet files alone.")
     ] = False,
     json: JsonOption = False,
 ) -> None:
@@ -44,7 +44,7 @@ def check(
     with progress(None, "reading") as advance:
         report = open_store(lake).check(repair, rebuild, lambda name: advance(1, name))
     if is_restored:
-        fault = Fault(str(Path(lake) / MARKER), "is damaged or lost", repaired="written again, as the catalog says")
+        fault = Fault(str(Path(lake) / MARKER), "is damaged or lost", repaired="rewritten from the catalog")
         report = replace(report, faults=[fault, *report.faults])
     unrepaired = [fault for fault in report.faults if fault.repaired is None]
     if json:
@@ -68,5 +68,5 @@ def _show(report: Checked) -> None:
         out.print("a DuckLake has no checksums: sizes and rows are those of its catalog, and every value could be read")
     elif report.n_not_recorded:
         out.print(
-            f"{report.n_not_recorded:,} files have no checksums, because the catalog was made again since: they are readable"
+            f"{report.n_not_recorded:,} files have no checksums, because the catalog has been rebuilt since then: they are readable"
         )

@@ -28,7 +28,7 @@ def compact(
     smaller_than: Annotated[
         float, typer.Option(help="Merge batches smaller than this many MB, until they are that large.", min=0.001)
     ] = 2048.0,
-    dry_run: Annotated[bool, typer.Option(help="Only say what would be merged.")] = False,
+    dry_run: Annotated[bool, typer.Option(help="Only print what would be merged.")] = False,
     grace_hours: Annotated[
         float,
         typer.Option(

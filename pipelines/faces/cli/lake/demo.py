@@ -126,7 +126,10 @@ def ui(
     lake: LakeOption = DEFAULT_LAKE,
     port: Annotated[int, typer.Option(help="Port on this machine.", min=1, max=65535)] = 3000,
     host: Annotated[
-        str, typer.Option(help="Address to listen on. The UI has no users: who reaches it can start and delete runs.")
+        str,
+        typer.Option(
+            help="Address to listen on. The UI has no users: anyone who can reach this address can start and delete runs."
+        ),
     ] = "127.0.0.1",
     allow_host: Annotated[
         list[str] | None, typer.Option(help="Another host name for the UI: of your proxy, or of this machine.")
@@ -161,7 +164,9 @@ def ui(
             "caveat: the UI has no users; anyone who can reach this address can start and delete runs", style="yellow"
         )
     if host in ANY and not allow_host:
-        err.print("hint: other machines reach it only by a name that you give with --allow-host NAME", style="yellow")
+        err.print(
+            "hint: other machines can reach it only by a name that you pass with --allow-host NAME", style="yellow"
+        )
     server = subprocess.Popen([sys.executable, "-m", "dagster_project.serve", str(port), host], cwd=PROJECT, env=env)
 
     def pass_on(number: int, _: Any) -> None:

@@ -33,7 +33,7 @@ def forget(
     with progress(None, "forgetting") as advance:
         forgotten = store.forget(trace, for_good, lambda text: advance(1, f"forgetting: {text}"))
         if store.has_captures_to_update():
-            advance(1, "forgetting: computing its captures again")
+            advance(1, "forgetting: recomputing its captures")
             _compute_captures(store.address)
     if json:
         print_json(asdict(forgotten))
@@ -42,7 +42,7 @@ def forget(
         "its content will not be ingested again" if forgotten.for_good else "ingesting its file again brings it back"
     )
     out.print(
-        f"trace {forgotten.trace_id} ({forgotten.path or 'path unknown'}) is gone, {forgotten.n_rows:,} rows; {again}"
+        f"trace {forgotten.trace_id} ({forgotten.path or 'path unknown'}) was removed, {forgotten.n_rows:,} rows; {again}"
     )
 
 
@@ -53,4 +53,4 @@ def _compute_captures(address: str) -> None:
 
     run = materialize_on(InProcess(), address, load_catalog().of_captures)
     if run.failed:
-        raise fail(f"the trace is gone, but its captures were not computed again: {run.failed[0].error}", f"Run `tracelake materialize --lake {shlex.quote(address)}`.")  # fmt: skip
+        raise fail(f"the trace was removed, but its captures were not recomputed: {run.failed[0].error}", f"Run `tracelake materialize --lake {shlex.quote(address)}`.")  # fmt: skip

@@ -30,14 +30,19 @@ def _limit(help: str, name: str) -> Any:
 def ingest(
     paths: Annotated[list[str] | None, typer.Argument(help="Trace files, folders or globs.", metavar="PATH...")] = None,
     lake: LakeOption = DEFAULT_LAKE,
-    job: Annotated[str | None, typer.Option(help="Job the traces belong to.")] = None,
+    job: Annotated[str | None, typer.Option(help="Job that the traces belong to.")] = None,
     from_list: Annotated[
-        Path | None, typer.Option(help="A file with more paths: one a line, or each ended by NUL.", metavar="FILE")
+        Path | None,
+        typer.Option(help="Read more paths from this file: one per line, or each terminated by NUL.", metavar="FILE"),
     ] = None,
-    max_unpacked_gib: Annotated[int, _limit("How many GiB a file may unpack to.", "max_unpacked_gib")] = 64,
-    max_ratio: Annotated[int, _limit("Largest compression ratio, checked above 1 GiB unpacked.", "max_ratio")] = 400,
-    max_metadata_mib: Annotated[int, _limit("MiB of metadata before or after the events.", "max_metadata_mib")] = 256,
-    max_event_mib: Annotated[int, _limit("MiB that one event may take.", "max_event_mib")] = 128,
+    max_unpacked_gib: Annotated[int, _limit("Largest decompressed size of a file, GiB.", "max_unpacked_gib")] = 64,
+    max_ratio: Annotated[
+        int, _limit("Largest compression ratio, checked above 1 GiB of decompressed data.", "max_ratio")
+    ] = 400,
+    max_metadata_mib: Annotated[
+        int, _limit("Largest size of the metadata before or after the events, MiB.", "max_metadata_mib")
+    ] = 256,
+    max_event_mib: Annotated[int, _limit("Largest size of one event, MiB.", "max_event_mib")] = 128,
     materialize: Annotated[
         bool,
         typer.Option(

@@ -37,24 +37,24 @@ def materialize(
         Purpose | None,
         typer.Option(
             "--for",
-            help="Only what the pages of the fleet, alerts and why read; a command that reads another table computes it.",
+            help="Compute only the tables that the fleet pages, alerts and `why` read; a command that reads another table computes it.",
         ),
     ] = None,
     lake: LakeOption = DEFAULT_LAKE,
-    force: Annotated[bool, typer.Option(help="Also recompute what is up to date.")] = False,
+    force: Annotated[bool, typer.Option(help="Also recompute tables that are up to date.")] = False,
     engine: EngineOption = None,
     address: AddressOption = None,
     store: StoreOption = None,
     prices: Annotated[
         Path | None,
-        typer.Option(help="A prices.csv that the lake is to have from now on.", exists=True, dir_okay=False),
+        typer.Option(help="Store this prices.csv in the lake.", exists=True, dir_okay=False),
     ] = None,
     roles: Annotated[
-        Path | None, typer.Option(help="A roles.csv that the lake is to have from now on.", exists=True, dir_okay=False)
+        Path | None, typer.Option(help="Store this roles.csv in the lake.", exists=True, dir_okay=False)
     ] = None,
     formulas: Annotated[
         Path | None,
-        typer.Option(help="An op_formulas.csv that the lake is to have from now on.", exists=True, dir_okay=False),
+        typer.Option(help="Store this op_formulas.csv in the lake.", exists=True, dir_okay=False),
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -71,7 +71,7 @@ def materialize(
     from pipelines.runs.store import open_store
 
     if names and purpose:
-        raise fail("materialize takes tables or --for, not both", f"Leave out --for {purpose}, or {' '.join(names)}.")
+        raise fail("materialize accepts tables or --for, not both", f"Leave out --for {purpose}, or {' '.join(names)}.")
     names = list(FLEET_TABLES) if purpose is Purpose.fleet else names
     if open_store(lake).lake is None:
         store, engine = store or str(lake), engine or IN_PROCESS

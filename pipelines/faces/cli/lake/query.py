@@ -45,7 +45,9 @@ class SqlEngine(StrEnum):
     spark = "spark"
 
 
-SqlEngineOption = Annotated[SqlEngine, typer.Option(help="What computes the answer; spark needs its extra and Java.")]
+SqlEngineOption = Annotated[
+    SqlEngine, typer.Option(help="Engine that computes the answer; spark needs its extra and Java.")
+]
 MasterOption = Annotated[
     str,
     typer.Option(
@@ -90,7 +92,7 @@ def sql(
         list[str] | None,
         typer.Option(
             metavar="TABLE",
-            help="With --engine spark: compute this table there from what it reads, instead of reading its files.",
+            help="With --engine spark: compute this table on Spark from its input tables, instead of reading its files.",
         ),
     ] = None,
 ) -> None:
@@ -157,7 +159,7 @@ def answer_query(
         )
     store = open_store(lake, without_broken=without_broken)
     if engine is SqlEngine.spark and store.lake is None:
-        raise fail("--engine spark reads the files of a folder lake", "Leave it out: DuckDB reads this lake.")
+        raise fail("--engine spark reads the files of a folder lake", "Omit it: DuckDB reads this lake.")
     named: list[str] = []
     try:
         on_spark = _spark(engine, compute or [], allow_files, master, memory)

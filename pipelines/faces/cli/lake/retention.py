@@ -33,7 +33,7 @@ def retention(
         str, typer.Option(metavar="DAYS", help="With --keep: of batches ingested more than this ago, e.g. 14d.")
     ] = "",
     lake: LakeOption = DEFAULT_LAKE,
-    dry_run: Annotated[bool, typer.Option(help="Only say what would be done.")] = False,
+    dry_run: Annotated[bool, typer.Option(help="Only print what would be done.")] = False,
     grace_hours: Annotated[
         float,
         typer.Option(
@@ -58,7 +58,7 @@ def retention(
     options = (keep_days is not None, keep is not None, bool(older_than))
     if options not in ((True, False, False), (False, True, True)):
         raise fail(
-            "retention takes either --keep-days DAYS or --keep digest --older-than DAYS",
+            "retention needs either --keep-days DAYS or --keep digest --older-than DAYS",
             "For example: tracelake retention --keep digest --older-than 14d",
         )
     store.need_folder()

@@ -36,7 +36,10 @@ def serve(
     lake: LakeOption = DEFAULT_LAKE,
     port: Annotated[int, typer.Option(help="Port on this machine; 0 for a free one.", min=0, max=65535)] = 8050,
     host: Annotated[
-        str, typer.Option(help="Address to listen on. There is no login: who reaches it can read the lake.")
+        str,
+        typer.Option(
+            help="Address to listen on. There is no login: anyone who can reach this address can read the lake."
+        ),
     ] = "127.0.0.1",
     allow_host: Annotated[
         list[str] | None, typer.Option(help="Another host name for the page: of your proxy, or of this machine.")
@@ -45,7 +48,7 @@ def serve(
     timeout: TimeoutOption = 600,
     memory: MemoryOption = "",
     spill: SpillOption = "10GB",
-    queries: Annotated[int, typer.Option(help="How many queries may run at once; others wait.", min=1)] = 4,
+    queries: Annotated[int, typer.Option(help="Number of queries that may run concurrently; others wait.", min=1)] = 4,
     without_broken: WithoutOption = False,
 ) -> None:
     """Open the lake in a browser: tables, saved questions, SQL, downloads, reports. Read-only, on this machine only.
@@ -69,7 +72,7 @@ def serve(
             err.print("caveat: there is no login; anyone who can reach this address can read the lake", style="yellow")
         if host in _ANY and not allow_host:
             err.print(
-                "hint: other machines reach it only by a name that you give with --allow-host NAME", style="yellow"
+                "hint: other machines can reach it only by a name that you pass with --allow-host NAME", style="yellow"
             )
         bound_process(limits.memory, queries)
         config = uvicorn.Config(
@@ -93,7 +96,7 @@ def _server(config: Any, stop_queries: Callable[[], None]) -> Any:
 def mcp(
     lake: LakeOption = DEFAULT_LAKE,
     max_rows: Annotated[
-        int, typer.Option(help="Rows of an answer; further ones are left out, and it says so.", min=1)
+        int, typer.Option(help="Maximum rows of an answer; an answer that is cut off says so.", min=1)
     ] = 200,
     timeout: TimeoutOption = 120,
     memory: MemoryOption = "",
@@ -153,4 +156,4 @@ def _listening(host: str, port: int) -> socket.socket:
         listener.listen(128)  # from here on requests wait until the server is ready
         return listener
     except OSError as error:
-        raise fail(f"{host}:{port}: {error.strerror}", "--port 0 takes a free port.") from None
+        raise fail(f"{host}:{port}: {error.strerror}", "--port 0 selects a free port.") from None

@@ -42,7 +42,7 @@ def status(
         float | None,
         typer.Option(help="How many minutes may pass since the last commit; any number by default.", min=0),
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="What is a warning is wrong.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Treat warnings as errors.")] = False,
     min_free: Annotated[float, typer.Option(help="Percent of the disk that must be free.", min=0, max=100)] = 5,
     json: JsonOption = False,
 ) -> None:

@@ -24,7 +24,9 @@ def tables(
     ] = None,
     of: Annotated[
         str | None,
-        typer.Option(help="What this table is made of, in order; of a trace, also the rows and seconds of each model."),
+        typer.Option(
+            help="List the models that this table is computed from, in order; for a trace, also the rows and seconds of each model."
+        ),
     ] = None,
     process: ProcessOption = None,
     json: JsonOption = False,
@@ -38,7 +40,7 @@ def tables(
     from pipelines.runs.store import open_store
 
     if process is not None and (of is None or name is None):
-        raise fail("--process is for --of with a trace file", "Leave it out, or give both.")
+        raise fail("--process is for --of with a trace file", "Omit it, or pass both.")
     if of is not None:
         from pipelines.faces.cli.lake.lineage import print_lineage
 

@@ -94,7 +94,7 @@ def earlier_note(row: dict[str, Any]) -> Text:
     """Return a note on the GPU work of a row that was launched before the trace began: its time and count."""
     gpu, device = units.time(row["earlier_ns"]), row["device"]
     return styled(
-        "[yellow]note:[/] {}, device {}: {} of its GPU time ({:,} pieces) were launched before the trace began",
+        "[yellow]note:[/] {}, device {}: {} of its GPU time ({:,} activities) were launched before the trace began",
         *(Path(row["path"]).name, device, gpu, row["n_earlier"]),
     )
 

@@ -31,7 +31,7 @@ CaptureOption = Annotated[
 AnnotationsOption = Annotated[
     Path | None,
     path_option(
-        "What the program called the nodes of its graphs: a file of torch.cuda.graph_annotations. Without it, "
+        "File with the program's names of its graph nodes, from torch.cuda.graph_annotations. Default: "
         "kernel_annotations_rank0_*.pkl (or .json) next to the trace or one folder up, for its rank.",
         "FILE",
         "--annotations",
@@ -153,7 +153,7 @@ def _add_capture(con: Any, trace_id: str, capture: str, lake: Path | str, folder
             if capture_id == trace_id:
                 raise fail(
                     f"{capture} is the trace itself",
-                    "--capture-trace takes another one; a trace is always looked up in itself.",
+                    "Pass another trace to --capture-trace; a trace is always looked up in itself.",
                 )
             for table, file in files.items():
                 other.execute(f"COPY (FROM {table}) TO {quoted(file)} (FORMAT parquet)")

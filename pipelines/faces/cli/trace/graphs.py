@@ -24,7 +24,7 @@ def graphs(
     trace: TraceArgument,
     capture: CaptureOption = None,
     annotations: AnnotationsOption = None,
-    top: Annotated[int, typer.Option(help="At most this many kernels; 0 for all.", min=0)] = 20,
+    top: Annotated[int, typer.Option(help="Show at most this many kernels; 0 for all.", min=0)] = 20,
     process: ProcessOption = None,
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,

@@ -48,8 +48,10 @@ _FAILED = ("at_ns", "size_bytes", "device_free_bytes", "allocated_bytes", "reser
 
 
 def memory(
-    file: Annotated[Path, typer.Argument(help="A memory snapshot, also packed (.gz).", parser=local, metavar="FILE")],
-    top: Annotated[int, typer.Option(help="At most this many stacks, and failures, per device.", min=1)] = 10,
+    file: Annotated[
+        Path, typer.Argument(help="A memory snapshot, optionally compressed (.gz).", parser=local, metavar="FILE")
+    ],
+    top: Annotated[int, typer.Option(help="Show at most this many stacks and failures per device.", min=1)] = 10,
     json: JsonOption = False,
 ) -> None:
     """What held GPU memory at its peak, from a memory snapshot of PyTorch: by stack, with fragmentation and failures.
@@ -84,7 +86,7 @@ def answer(con: duckdb.DuckDBPyConnection, top: int) -> dict[str, Any]:
     caveats = [f"device {device['device']}: {caveat}" for device in devices for caveat in _caveats(device)]
     if snapshot["n_unknown_actions"]:
         caveats.append(
-            f"{snapshot['n_unknown_actions']:,} events are of kinds that this version does not know, and left out"
+            f"{snapshot['n_unknown_actions']:,} events are of kinds that this version does not know, and were skipped"
         )
     if not devices:
         caveats.append("it has neither segments nor a history: nothing was allocated, or CUDA was not used")
@@ -125,7 +127,7 @@ def _caveats(device: dict[str, Any]) -> list[str]:
     caveats = []
     if device["peak_allocated_bytes"] is None:
         caveats.append(
-            "no history was recorded, so the peak is not known: what is shown was in use at the snapshot "
+            "no history was recorded, so the peak is unknown: the memory shown was in use at the snapshot "
             "(torch.cuda.memory._record_memory_history before the program allocates)"
         )
     elif device["is_consistent"] and device["first_allocated_bytes"]:
@@ -135,7 +137,7 @@ def _caveats(device: dict[str, Any]) -> list[str]:
         )
     if device["is_consistent"] is False:
         n = device["n_contradictions"]
-        why = f"{n:,} allocations are gone without a release" if n else "more is released than was in use"
+        why = f"{n:,} allocations disappear without a release" if n else "more is released than was in use"
         caveats.append(
             f"the history does not fit the snapshot ({why}): levels and peak are off; was recording stopped before the snapshot?"
         )

@@ -81,5 +81,5 @@ def overlay(
         print_json({"path": str(path), "left_out_arrow_ends": left_out[0]})
         return
     if left_out[0]:
-        err.print(styled("left out: {:,} events of the trace's own arrows, which lack a slice at one end", left_out[0]))
+        err.print(styled("skipped {:,} events of the trace's own arrows that have no slice at one end", left_out[0]))
     out.line("open in https://ui.perfetto.dev: [bold]{}[/]", path)

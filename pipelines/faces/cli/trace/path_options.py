@@ -20,7 +20,9 @@ Instance = Annotated[
 ]
 Untraced = Annotated[
     str,
-    typer.Option(metavar="TIME", help="What a step (the trace, if it has none) takes without the profiler: 12.3ms."),
+    typer.Option(
+        metavar="TIME", help="Time of a step (of the trace if it has no steps) without the profiler, e.g. 12.3ms."
+    ),
 ]
 Dependencies = Annotated[
     str,

@@ -14,7 +14,7 @@ from pipelines.base.paths import UnusablePath
 from pipelines.faces.cli.console import err, fail, out, print_json, styled
 from pipelines.faces.cli.options import DEFAULT_LAKE, JsonOption, folder_option, out_option
 
-_OF_DUCKLAKE = "give the trace's file and leave --lake out"
+_OF_DUCKLAKE = "pass the trace's file and omit --lake"
 
 _MOST_TRACES = 64
 
@@ -38,14 +38,16 @@ def slice_(
     step: Annotated[
         int | None,
         typer.Option(
-            help="Draw this profiler step (its number, else its place from 1), with the GPU work that it launched."
+            help="Draw this profiler step (its number, or else its position, from 1), with the GPU work that it launched."
         ),
     ] = None,
-    rank: Annotated[int | None, typer.Option(help="With --step: only of this rank.")] = None,
+    rank: Annotated[int | None, typer.Option(help="With --step: draw only this rank.")] = None,
     trace: Annotated[
-        str, typer.Option(metavar="ID", help="With --step: only of traces whose id begins so, or of this file's name.")
+        str, typer.Option(metavar="ID", help="With --step: draw only traces with this id prefix or file name.")
     ] = "",
-    out_file: Annotated[Path, out_option("The new trace; packed where it ends in .gz.")] = Path("slice.json.gz"),
+    out_file: Annotated[Path, out_option("Write the trace to this file, compressed if the name ends in .gz.")] = Path(
+        "slice.json.gz"
+    ),
     lake: Annotated[Path, folder_option(_OF_DUCKLAKE)] = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
@@ -63,11 +65,11 @@ def slice_(
     from pipelines.faces.drawings.trace_slice import step_query
 
     if bool(sql) == (step is not None):
-        raise fail("give either --sql or --step", "tracelake slice --help shows examples.")
+        raise fail("pass either --sql or --step", "tracelake slice --help shows examples.")
     if sql and (rank is not None or trace):
         raise fail("--rank and --trace go with --step", "In a query: WHERE … or JOIN traces USING (trace_id).")
     if out_file.is_dir():
-        raise fail(f"{out_file} is a folder", "Give the name of a file to --out.")
+        raise fail(f"{out_file} is a folder", "Pass a file name to --out.")
     try:
         with _lake(what or [], lake) as folder:
             number = None if step is None else _step(folder, step, rank, trace)
@@ -87,7 +89,7 @@ def slice_(
     }
     out.print(", ".join(f"{n:,} {name}" for name, n in counts.items() if n))
     if written.left_out:
-        err.print(styled("[yellow]left out:[/] {:,} rows without a time, twice, or of no event", written.left_out))
+        err.print(styled("[yellow]skipped {:,} rows:[/] no time, duplicate, or no matching event", written.left_out))
     out.line("open in https://ui.perfetto.dev: [bold]{}[/]", written.path)
 
 
@@ -102,7 +104,7 @@ def _step(folder: Path, step: int, rank: int | None, trace: str) -> int:
     with store.analyst() as con:
         number = step_meant(con, step, rank, trace)
     if number != step:
-        err.print(f"there is no step {step}: step {number} is drawn, number {step} of those that there are")
+        err.print(f"there is no step {step}: step {number} is drawn, number {step} of those in the trace")
     return number
 
 
@@ -118,7 +120,7 @@ def _lake(sources: list[str], lake: Path) -> Iterator[Path]:
     else:
         with lake_of(sources, lake) as (folder, id_prefix):
             if id_prefix:
-                raise fail(f"{id_prefix}: there is no such file or folder", "An id of the lake goes to --trace.")
+                raise fail(f"{id_prefix}: there is no such file or folder", "Pass an id in the lake to --trace.")
             yield Path(folder)
 
 
@@ -154,7 +156,7 @@ def _draw(folder: Path, query: str, target: Path) -> Any:
             keep_trace(con, target)
     with LockedLake(folder, Limits(), tables=fresh.tables) as locked, locked.asked(query) as answer:
         if answer is None:
-            raise NoSlice("nothing to draw: the query has no answer")
+            raise NoSlice("nothing to draw: the query returned no rows")
         columns = distinct(answer.columns)
         if not {"trace_id", "event_id"} <= set(columns):
             rows = [dict(zip(columns, row, strict=True)) for row in answer.rows()]

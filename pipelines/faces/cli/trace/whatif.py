@@ -145,7 +145,10 @@ def what_if(
             source = "a file of several processes" if Path(trace).is_file() else "a folder"
             source = source if Path(trace).exists() else "the id of a capture"
             rank = "one of its processes (--process PID)" if Path(trace).is_file() else "the trace of one rank"
-            raise fail(f"{source} is one capture, all its ranks as a whole", f"For anything else, give {rank}.")
+            raise fail(
+                f"{source} is answered for all ranks of the capture together",
+                f"For --sensitivity, --redraw or path options, pass {rank}.",
+            )
         from pipelines.faces.cli.fleet.whatif_capture import capture_what_if
 
         return capture_what_if(trace, lake, scenarios, json)
@@ -215,7 +218,7 @@ def _without_profiler(con: Any, trace: str, lake: Path | str, window: Window, un
     from pipelines.faces.subject import catalog_of
 
     if con is None:
-        raise WrongValue(f"{trace} is a saved path, which does not say what the profiler cost. Give the trace.")
+        raise WrongValue(f"{trace} is a saved path, which does not record the profiler's cost. Pass the trace.")
     return without_profiler_of(con, catalog_of(trace, lake), window, untraced)
 
 
@@ -243,7 +246,7 @@ def _check_saved(trace: str, requested: path_options.RequestedPath, redraw: Path
         )
     if redraw:
         raise WrongValue(
-            f"--redraw draws the whole trace, and the saved path {trace} holds only its graph. Give the trace."
+            f"--redraw draws the whole trace, and the saved path {trace} contains only its graph. Pass the trace."
         )
 
 

@@ -42,7 +42,7 @@ def why_command(
         str,
         typer.Option(
             metavar="N|all",
-            help="This profiler step (its number, else its place from 1), or each of them, instead of the whole trace.",
+            help="Explain this profiler step (its number, or else its position, from 1), or each of several, instead of the whole trace.",
         ),
     ] = "",
     annotation: path_options.Annotation = "",
@@ -52,7 +52,7 @@ def why_command(
         bool | None,
         typer.Option(
             "--without-profiler/--with-profiler",
-            help="Causes without what the profiler cost, or with it; by default without it where that is more than a tenth.",
+            help="Show causes without the profiler's cost, or with it. Default: without it if it is more than a tenth.",
         ),
     ] = None,
     untraced: path_options.Untraced = "",
@@ -265,7 +265,7 @@ def _check_profiler(subject: str, window_options: _WindowOptions, answers: Seque
 
     unknown = any(answer.without_profiler_ns is None for answer in answers)
     why_not = (
-        f"what a profiler cost {subject} is not known: PyTorch's did not write it, it has no operators, "
+        f"the profiler's cost for {subject} is unknown: PyTorch's profiler did not write it, it has no operators, "
         f"or its graph has more than {threshold('retimed_edges'):,} edges"
     )
     if window_options.untraced and unknown:
@@ -302,7 +302,7 @@ def _windows(con: Any, trace_id: str, window_options: _WindowOptions) -> list[Wi
         return [steps[numbers.index(step)]]
     if step.isdecimal() and 1 <= int(step) <= len(steps):
         number = numbers[int(step) - 1]
-        err.print(f"there is no step {step}: this is step {number}, number {step} of those that there are")
+        err.print(f"there is no step {step}: this is step {number}, number {step} of those in the trace")
         return [steps[int(step) - 1]]
     steps_text = f"its steps are {', '.join(numbers)}" if steps else "it has no profiler steps"
     raise WindowNotFound(f"the trace has no step {step}: {steps_text}")

@@ -15,7 +15,7 @@ def kernels(subject: Subject) -> Section:
         return section("kernels", "Top kernels", macros.missing(f"{subject.label} has no GPU work"))
     n_short = sum(row["n"] for row in rows if row["median_ns"] is not None and row["median_ns"] < 10_000)
     sentence = (
-        f"{n_short:,} of {sum(row['n'] for row in rows):,} pieces of work have a name whose median is below 10 us. "
+        f"{n_short:,} of {sum(row['n'] for row in rows):,} GPU activities have a name whose median is below 10 us. "
     )
     note = f"{of_shown(subject)}{sentence if n_short else ''}"
     return section("kernels", "Top kernels", table("rank-kernels", rows), note=note)

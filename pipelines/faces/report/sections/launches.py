@@ -22,7 +22,7 @@ def launches(subject: Subject) -> Section:
     waiting, span_ns = queue(subject.con, subject.shown["trace_id"])
     picture = None
     if any(waiting):
-        caption = f"{subject.label}: launches whose work has not started, all streams, the most in each stretch"
+        caption = f"{subject.label}: launches whose work has not started, all streams, the maximum in each interval"
         picture = curve(caption, waiting, [None] * len(waiting), lambda value: f"{value:,.0f}", time(span_ns))
     note = (
         f"{of_shown(subject)}A queue that is empty while the GPU idles means that the host is late; a full one means that the "

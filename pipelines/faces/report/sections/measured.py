@@ -25,8 +25,8 @@ def measured(subject: Subject) -> Section | None:
     if not rows:
         return None
     note = (
-        f"{of_shown(subject)}Counters are of another run, in which kernels are slower: times here are the trace's. What was not "
-        "measured is empty."
+        f"{of_shown(subject)}Counters are of another run, in which kernels are slower: times here are the trace's. Values "
+        "that were not measured are empty."
     )
     return section(
         "measured",

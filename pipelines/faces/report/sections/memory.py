@@ -48,5 +48,5 @@ def _picture(subject: Subject, rows: list[Row]) -> Markup:
     meaning = "allocated (dashed: reserved)" if peak["peak_allocated_bytes"] is not None else "in use above start"
     kind = "a device" if peak["device_type"] is None else device_kind(peak["device_type"])
     where = kind if peak["device"] in (None, -1) else f"{kind} {peak['device']}"
-    title = f"{subject.label}, {where}: {meaning}, the most in each of {len(used)} stretches"
+    title = f"{subject.label}, {where}: {meaning}, the maximum in each of {len(used)} intervals"
     return macros.figure(curve(title, used, held, size, time(rows_of_device[0]["span_ns"])))

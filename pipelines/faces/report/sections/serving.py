@@ -23,7 +23,7 @@ def serving(subject: Subject) -> Section | None:
     if n_unknown:
         summary += f" The phase of {n_unknown:,} is unknown: neither their names nor their kernels show it."
     if any(row["caveat"] for row in rows):
-        summary += " Part of their time goes to GPU work from before the trace: the rates are lower for it."
+        summary += " Part of their time goes to GPU work from before the trace: so the rates are lower."
     return section(
         "serving",
         "Serving steps",

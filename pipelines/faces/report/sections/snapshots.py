@@ -26,8 +26,8 @@ def snapshots(subject: Subject) -> Section | None:
         "GPU memory at its peak",
         macros.paragraph(_summary(device, rows)),
         table("peak-owners", rows),
-        note="From a CUDA memory snapshot. What was allocated before the trace began, or where the trace does not tell "
-        "the operator for certain, has none.",
+        note="From a CUDA memory snapshot. Memory allocated before the trace began, or whose operator the trace "
+        "does not identify for certain, has none.",
         docs=("memory-snapshots.md", "operators and modules"),
     )
 

@@ -37,7 +37,7 @@ def spans(subject: Subject) -> Section:
     if not any(row["kind"] == "module" for row in rows):
         parts.append(macros.missing("modules: the trace was recorded without with_modules or with_stack"))
     note = (
-        f"{of_shown(subject)}GPU work belongs to the spans around its launch: time in which at least one piece ran. "
+        f"{of_shown(subject)}GPU work belongs to the spans around its launch: time in which at least one activity ran. "
         "Columns overlap; never add them up. Layers whose names differ in a number and whose times are alike share a row."
     )
     return section("spans", "Spans", *parts, note=note)
@@ -70,7 +70,7 @@ def picture(con: duckdb.DuckDBPyConnection, trace_id: str, scale: str) -> str | 
         row |= {"value": _value(row, max_busy_ns, scale), "says": _says(row)}
     step = next((row["name"] for row in rows if row["kind"] == "step"), None)
     title = "the thread with most of its time in spans" if step is None else f"the longest step: {step}"
-    meaning = "share of the stretch's GPU time" if scale == "share" else "GPU work compared with the device's roofline"
+    meaning = "share of the interval's GPU time" if scale == "share" else "GPU work compared with the device's roofline"
     return layers(title, rows, "value", 0, rows[0]["step_ns"], meaning, scale)
 
 

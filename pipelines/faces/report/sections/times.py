@@ -165,7 +165,7 @@ def _costs(subject: Subject) -> Markup:
     heading = macros.heading("what took the GPU time of all ranks together")
     explanation = macros.paragraph(
         "Each moment counts once: waiting for late ranks counts also while other kernels compute, "
-        "exposed transfer is the rest of the exposed communication above, except where it is not known who waits for whom."
+        "exposed transfer is the rest of the exposed communication above, except where it is unknown who waits for whom."
     )
     return heading + explanation + bars([("all ranks", parts)], _CAUSES) + table("capture-costs", rows)
 

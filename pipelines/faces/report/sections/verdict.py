@@ -190,7 +190,7 @@ def _bar(answer: Why) -> Markup:
 
 
 def _of_straggler(subject: Subject, row: Row) -> Row:
-    gain = "how much the capture would gain is not known"
+    gain = "how much the capture would gain is unknown"
     if row["marginal_ns"] is not None:
         of_span = "" if row["marginal_percent"] is None else f", {percent(row['marginal_percent'])} of the span"
         gain = f"the job would go on {time(row['marginal_ns'])} sooner if only rank {row['rank']} were on time{of_span}"

@@ -51,7 +51,7 @@ def parse_address(text: str, data: str | None = None) -> Address:
     if kind not in KINDS or not catalog.strip():
         raise StoreError(f"{hidden(text)}: not the address of a DuckLake; write {FORMS}")
     if _SECRET.search(catalog):
-        raise StoreError("an address does not hold a password: set PGPASSWORD, or use ~/.pgpass")
+        raise StoreError("an address cannot contain a password: set PGPASSWORD, or use ~/.pgpass")
     if "'" in catalog or "'" in (own_data or data or ""):
         raise StoreError(f"{hidden(text)}: an address cannot have a quotation mark")
     if kind != "postgres":
@@ -68,7 +68,7 @@ def _data(location: str | None) -> str | None:
         return location.rstrip("/")
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", location):
         raise StoreError(
-            f"{location}: only s3://BUCKET/PREFIX or a folder can hold the data; Google's buckets speak S3, too "
+            f"{location}: only s3://BUCKET/PREFIX or a folder can store the data; Google's buckets speak S3, too "
             "(AWS_ENDPOINT_URL=https://storage.googleapis.com)"
         )
     return str(Path(location).expanduser().absolute())

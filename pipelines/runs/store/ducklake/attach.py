@@ -24,10 +24,10 @@ _EXTENSIONS = {"postgres": ["postgres_scanner"], "sqlite": ["sqlite_scanner"], "
 _PATIENCE_S = 60.0  # for a catalog in a file, which only one process at a time can write
 _READERS_PATIENCE_S = 8.0  # shorter, because a user waits for the answer
 _ADVICE = (
-    (r"unable to open database file|Cannot open (file|database)", "there is no such catalog; `tracelake ingest` makes it, given where its data is (?data=…)"),
+    (r"unable to open database file|Cannot open (file|database)", "there is no such catalog; `tracelake ingest` creates it if the address contains the data location (?data=…)"),
     (r"password authentication failed|no password supplied", "wrong or missing password: set PGPASSWORD, or use ~/.pgpass"),
     (r"role .* does not exist", "there is no such user in Postgres"),
-    (r"database .* does not exist", "there is no such database; make it with createdb"),
+    (r"database .* does not exist", "there is no such database; create it with createdb"),
     (r"Connection refused|could not translate host|No such file or directory", "is the server running, and reachable from here?"),
     (r"(?i)unsupported.*version|version.*(not supported|newer|unsupported)|DuckLake (catalog )?version", "the catalog was made by another version of DuckLake: upgrade with pip install -U 'tracelake[lake]'"),
     (r"DATA_PATH|data path", "the data path differs from the one in the catalog, or is missing: add ?data=… to the address, or set TRACELAKE_DATA"),

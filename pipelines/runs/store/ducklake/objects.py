@@ -49,7 +49,7 @@ def give_access(con: duckdb.DuckDBPyConnection) -> None:
 def put_files(address: Address, files: Mapping[str, Path]) -> None:
     """Copy files to the data path under these names, and wait until they are durable. Raise StoreError."""
     if not address.data:
-        raise StoreError(f"{address.text}: where is its data? Add ?data=… to the address, or set TRACELAKE_DATA")
+        raise StoreError(f"{address.text}: no data location. Add ?data=… to the address, or set TRACELAKE_DATA.")
     if not address.is_remote:
         _copy(Path(address.data), files)
         return
@@ -103,7 +103,7 @@ def _check(data: str, to_write: bool, *_: str | None) -> None:
             raise StoreError(f"s3://{name}: {_said(error)}") from None
         return
     if bucket_info.type is fs.FileType.NotFound:
-        raise StoreError(f"s3://{name}: there is no such bucket at {_server()}; make it first")
+        raise StoreError(f"s3://{name}: there is no such bucket at {_server()}; create it first")
 
 
 def _server() -> str:

@@ -266,7 +266,7 @@ class DuckLakeStore(DuckLake, Store):
 
         if inbox:
             raise StoreError(
-                "--inbox is for the folder of a lake: a DuckLake has no list of what it read", "Leave it out."
+                "--inbox is for the folder of a lake: a DuckLake has no list of the files it has read", "Omit it."
             )
         with self.analyst() as con:
             # Do not use the bookkeeping, which keeps the keys of removed traces.

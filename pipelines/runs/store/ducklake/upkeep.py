@@ -146,7 +146,7 @@ def sweep(con: duckdb.DuckDBPyConnection, older_than: timedelta) -> list[Path]:
         raise StoreError(
             f"{foreign[0]}{more}: not a store's, but among its files, where DuckLake deletes every Parquet file that its "
             "catalog does not name",
-            "Keep the data of a store in a folder or prefix of its own. Nothing was deleted.",
+            "Keep the data of a store in a separate folder or prefix. Nothing was deleted.",
         )
     return [Path(name) for (name, *_) in con.execute(call.format("")).fetchall()]
 
