@@ -51,13 +51,13 @@ def _without_some(trace: Events, rng: random.Random) -> Events:
 
 
 def _clocks_apart(trace: Events, rng: random.Random) -> Events:
-    """Shift the GPU's clock, so that work begins before its launch or long after it."""
+    """Shift the GPU's clock: work then begins before its launch or long after it."""
     by = rng.choice([-3000, -200, -20, -2, 5, 200])
     return [{**e, "ts": e["ts"] + by} if e.get("cat") in _GPU else e for e in trace]
 
 
 def _clock_jumps(trace: Events, rng: random.Random) -> Events:
-    """Set a clock back at some moment, so that events overlap on its thread or stream."""
+    """Set the clock of a thread or stream back at some moment. Its events then overlap."""
     times = [e["ts"] for e in trace if "dur" in e]
     at, of = rng.choice(times), rng.choice([e["tid"] for e in trace if "dur" in e])
     return [{**e, "ts": e["ts"] - 150} if e.get("tid") == of and e.get("ts", 0) > at else e for e in trace]
@@ -69,7 +69,7 @@ def _durations(trace: Events, rng: random.Random) -> Events:
 
 
 def _hip(trace: Events, rng: random.Random) -> Events:
-    """Rename CUDA calls to the calls of the other vendor."""
+    """Rename CUDA calls to HIP calls."""
     return [{**e, "name": e["name"].replace("cuda", "hip", 1)} if e.get("cat") == "cuda_runtime" else e for e in trace]
 
 

@@ -76,7 +76,10 @@ def test_random_graphs_with_negative_weights(edges: list[Edge], k: int) -> None:
 
 @pytest.mark.parametrize("per_event", [1, 2, 9])
 def test_a_ladder_of_many_choices(per_event: int) -> None:
-    """The graph has 2^10 paths of 20 steps with ties. With few events, most of them are the same alternative."""
+    """The graph has 2^10 paths of 20 steps with ties.
+
+    If it has few events, most of these paths have the same events and are therefore the same alternative.
+    """
     edges = []
     for i in range(10):
         for side, more in ((0, 0), (1, i % 3)):

@@ -131,7 +131,10 @@ def test_where_nothing_is_inferred_waits_are_unknown() -> None:
 
 @pytest.mark.slow  # 2 s; every test of the default path checks that it covers its window
 def test_a_path_that_covers_little_says_so(traces: Batch) -> None:
-    """The switch makes gaps weigh nothing; the default path covers the whole window."""
+    """A path that covers little of its window has a caveat.
+
+    The test uses a switch that makes gaps weigh nothing, because the default path covers the whole window.
+    """
     assert "coverage" not in caveats_in(traces, "little")
     of_little, of_more, of_most = caveats_of_all(LITTLE, MORE, MOST, covers_window="false")
     said = of_little["coverage"]
@@ -401,7 +404,7 @@ def trace_file(tmp_path: Path) -> Path:
 
 @pytest.mark.slow  # test_data_dependencies.py tests paths by data
 def test_an_overlay_by_data_dependencies(shared: Path, tmp_path: Path) -> None:
-    """The overlay also uses an execution trace next to the trace.
+    """With data dependencies, the overlay also reads the execution trace next to the trace.
 
     Without an execution trace, the error names the missing option.
     """

@@ -515,7 +515,10 @@ TRACES.add(
 
 
 def test_the_first_work_of_a_stream_is_behind_no_other() -> None:
-    """It waited for work that ended 384 us before it began, and its launch is as long ago. Neither held it up."""
+    """The launch and the end of the awaited work are both 384 us before the first work of a stream.
+
+    The launch counts as its bound.
+    """
     con = TRACES.show_step("bound_work", "first of a stream")
     query = "SELECT bound_by FROM bound_work WHERE last_event_id IS NULL AND since_wait_ns IS NOT NULL"
     assert con.execute(query).fetchall() == [("launch",)]
@@ -559,7 +562,7 @@ TRACES.add(
 
 
 def test_gpu_work_without_a_stream_is_on_the_path_and_has_a_stream_per_device() -> None:
-    """AMD records copies without a queue like this, also without a row (`tid`)."""
+    """AMD records some copies without a queue, and some of these without a row (`tid`)."""
     con = TRACES.show("no streams")
     assert con.execute("SELECT device, stream, n_kernels FROM streams").fetchall() == [(0, None, 1), (1, None, 2)]
     query = "SELECT event_id, last_event_id FROM _kernel_nodes ORDER BY event_id"

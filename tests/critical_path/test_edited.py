@@ -309,7 +309,11 @@ def test_what_was_measured_stays_where_the_weight_does(tmp_path: Path) -> None:
 
 @pytest.mark.slow  # 1 s
 def test_a_deep_copy_is_edited_by_itself(tiny: CriticalPath) -> None:
-    """Copies are taken before and after the dictionaries are built, and with edits that were not searched yet."""
+    """An edit of a path changes neither an earlier nor a later deep copy of it.
+
+    One copy is taken before the dictionaries are built. The other is taken after an edit, before the path is searched
+    again.
+    """
     early, length = copy.deepcopy(tiny), tiny.answer.length_us
     tiny.edges[0, 2]["weight"] += 3
     late = copy.deepcopy(tiny)

@@ -251,7 +251,7 @@ JOIN, BRANCHES, REPLAYED = (
 
 
 def test_a_join_keeps_the_order_of_the_stream() -> None:
-    """c waited for b on another stream, but cannot begin before a on its own stream has ended."""
+    """c waits for b on another stream, but cannot begin before a on its own stream has ended."""
     into_c = MADE.rows(
         JOIN,
         "SELECT src_event_id, src_is_start, edge_type, path_weight_ns FROM critical_path_edges "
@@ -262,7 +262,10 @@ def test_a_join_keeps_the_order_of_the_stream() -> None:
 
 @pytest.mark.slow  # 2 s; test_inferred.py tests the default path
 def test_the_order_of_a_stream_is_one_edge_beside_an_inferred_wait() -> None:
-    """The edge also exists if the path does not cover the window, as with data dependencies."""
+    """Work with an inferred wait also has one edge from the work before it on its stream.
+
+    This is so even if the path need not cover the window, as with data dependencies.
+    """
     trace = [
         *(call("cudaLaunchKernel", 0, 5, 1), kernel("aside", 10, 40, 1, stream=8), call("cudaEventRecord", 6, 1, 2)),
         *(call("cudaLaunchKernel", 8, 5, 3), kernel("a", 14, 86, 3), call("cudaStreamWaitEvent", 20, 1, 4)),

@@ -421,7 +421,7 @@ TWO_STREAMS = later(*(two_streams(end, name) for end, name, _ in ONE_OF_TWO))
 
 @pytest.mark.slow  # 4 s
 def test_a_call_for_one_stream_waited_for_what_ended_as_long_before_its_return_as_it_does_before_others() -> None:
-    """If both fit about equally well, the call waited for the work launched last.
+    """If the ends of the work on two streams fit about equally well, the call waited for the work launched last.
 
     A call for the device waited for the work that ended last.
     """
@@ -589,9 +589,10 @@ def test_a_sync_that_waited_for_the_last_stream_waits_for_the_others_without_it(
 
 @pytest.mark.slow  # 4 s
 def test_a_device_that_works_longer_is_waited_for_by_its_sync() -> None:
-    """Collectives of 800 us that take twice as long end at 1620.
+    """Collectives of 800 us that take twice as long end at 1620 us.
 
-    The call then returns when they end, and 1097 us remain.
+    The device's sync then returns when they end, and 1097 us of other time follow. A sync of another stream does not
+    change.
     """
     names = ("cudaDeviceSynchronize", "cudaStreamSynchronize")
     for name, window in zip(names, loaded(waited_for(name)[:6] for name in names), strict=True):
@@ -717,7 +718,10 @@ def test_path_and_breakdown_agree_on_collectives(shared: Path) -> None:
 
 @pytest.mark.slow  # 4 s
 def test_where_there_are_rows_only_calls_without_one_are_inferred(shared: Path) -> None:
-    """In cuda_event_sync, this is the cudaMemcpyAsync to pageable memory, which returns 9 us after its copy of 2 us."""
+    """In cuda_event_sync, the only wait without a row is the cudaMemcpyAsync to pageable memory.
+
+    The call returns 9 us after its copy of 2 us.
+    """
     names = ("alexnet", "simple_add", "cuda_event_sync") if SLOW else ("cuda_event_sync",)
     traces = [shared / "traces" / "critical_path" / f"{name}.json.gz" for name in names]
     waits, inferred = zip(*inferred_and_answered(traces), strict=True)
@@ -1020,7 +1024,7 @@ CALLS_WAITS = "SELECT event_id, source_event_id FROM _inferred_waits WHERE is_ca
 
 
 def test_a_graph_with_a_copy_to_the_host_does_not_block_its_launch() -> None:
-    """The call of the copy alone does block.
+    """A copy to the host blocks its call, but not the launch of a graph that contains the copy.
 
     The graph's launch takes long, and work of another stream ends during it.
     """
@@ -1053,7 +1057,7 @@ OWN_AND_OTHER, OTHER_ALONE = BATCH.append(SHARED_STREAM), BATCH.append(SHARED_ST
 
 
 def test_nor_if_a_row_records_the_wait() -> None:
-    """Two threads share a stream, and the second thread launches while the first waits."""
+    """A recorded wait does not include work that another thread launches on the same stream during the call."""
     query = "SELECT source_event_id, event_id, explains_wait FROM _window_waits WHERE is_recorded"
     assert BATCH.rows(OWN_AND_OTHER, query) == [(1, 2, True)]
     assert BATCH.rows(OTHER_ALONE, query) == []

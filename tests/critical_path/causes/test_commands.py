@@ -95,7 +95,7 @@ NO_CAUSE = {"item_each_micro": "while the host waits the GPU computes; that it s
 
 @pytest.mark.slow
 def test_commands_fixes_and_causes_of_runs_of_another_recorder() -> None:
-    """For each program, the planted cause, as truth.json names it, is one of the first two."""
+    """For each program outside NO_CAUSE, one of the first two causes is the planted cause that truth.json names."""
     subjects = {trace.name.removesuffix(".A.json.gz"): subject for trace, subject in check(ANOTHER_RECORDER).items()}
     programs = json.loads((FOLDERS[1] / "truth.json").read_text(encoding="utf-8"))["programs"]
     titles = {name: [cause.title for cause in subject.why().causes[:2]] for name, subject in subjects.items()}
@@ -110,9 +110,9 @@ def test_commands_fixes_and_causes_of_runs_of_another_recorder() -> None:
 
 @pytest.mark.slow  # in some recorded runs, this is the default
 def test_commands_of_a_window_whose_time_without_the_profiler_is_known() -> None:
-    """Their numbers are scaled to the time without the profiler.
+    """The savings of the printed commands refer to the known time without the profiler.
 
-    A step takes 1.65 ms with the profiler, and the steps cover nearly all of the window.
+    A step takes 1.65 ms with the profiler and 0.9 ms without it, and the steps cover nearly all of the window.
     """
     trace = str(SYNCHRONIZED)
     why = json.loads(CliRunner().invoke(app, ["why", trace, "--untraced", "0.9ms", "--json"]).stdout)

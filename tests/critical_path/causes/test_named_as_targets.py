@@ -253,7 +253,10 @@ def test_threads_of_one_number_are_named_after_their_processes(programs: dict[st
 def test_commands_of_a_step_are_of_the_step_also_where_nobody_asked_with_options(
     programs: dict[str, Asked],
 ) -> None:
-    """Notebooks and MCP request windows without command-line options."""
+    """The commands printed for a step contain the option that selects it.
+
+    This also applies in notebooks and MCP, which request windows without command-line options.
+    """
     for window_id, window in (("full", []), ("ProfilerStep#7", ["--annotation", "ProfilerStep#7"])):
         document = programs["steps"].why(window_id, without_profiler=False).as_json()
         commands = [row[key] for row in document["causes"] for key in ("command", "cause_command")]

@@ -47,9 +47,9 @@ def test_json_of_one_scenario(trace: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_streams_whose_waits_are_not_in_the_trace_are_told_beside_the_number(trace: Path, tmp_path: Path) -> None:
-    """The caveat appears for a file and for its saved path, in text and JSON.
+    """The caveat unseen_waits appears for a file and for its saved path, in text and JSON.
 
-    It does not appear if cuda_sync rows record the waits, or for one stream.
+    It does not appear if cuda_sync rows record the waits, or if the trace has a single stream.
     """
     document = json.loads(trace.read_text())
     said = []

@@ -189,7 +189,7 @@ def captured(seed: int, profile: str = "default") -> tuple[duckdb.DuckDBPyConnec
 @pytest.mark.slow  # 2 s; tests above check answers computed by hand
 @pytest.mark.parametrize("profile", first_of(["default", "hta"], 1))
 def test_before_is_the_critical_path(profile: str) -> None:
-    """Length and summary equal those of the command and of the tables."""
+    """The unchanged window has the length and summary of the critical-path command and of the tables."""
     for seed in range(3):
         _, expected, window = captured(seed, profile)
         if window is None:

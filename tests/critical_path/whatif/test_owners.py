@@ -90,7 +90,7 @@ def longest(target: str, factor: float, profile: str) -> float:
 
 
 @pytest.mark.parametrize("profile", first_of(["default", "hta"], 1))
-# Not 0, which deletes the delays before the work, too.
+# Not 0, because that would also delete the delays before the work.
 @pytest.mark.parametrize("factor", first_of([0.5, 1e-9, 20.0], 1))
 @pytest.mark.parametrize("target", ["op:aten::add", "op:aten::m*", "module:Net_0", "module:Linear_*"])
 def test_networkx_finds_the_same_length(target: str, factor: float, profile: str) -> None:
