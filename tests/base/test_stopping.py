@@ -95,7 +95,10 @@ def test_what_a_shell_ignores_for_it_stays_ignored() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_python_ends_comes_too_late(number: int) -> None:
-    """Python clears modules after the exit handlers have run. By then no signal handlers exist."""
+    """A signal that arrives after the exit handlers have run changes nothing.
+
+    Python then clears modules, and no signal handlers exist any more.
+    """
     last = f"class Last:\n    def __del__(self, os=os): os.kill(os.getpid(), {int(number)})\n"
     program = f"import os\n{HEAD}stopping.listen()\n{last}kept = Last()\nprint('done', flush=True)\n"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, text=True, capture_output=True, check=False)

@@ -118,7 +118,7 @@ def check_variant(measurement: dict[str, Any], described: Program, folder: Path)
         assert [event["name"] for event in events].count("closing") == 1
 
 
-@pytest.mark.slow  # the tests below it measure two programs
+@pytest.mark.slow  # the tests below measure two programs
 @pytest.mark.parametrize("name", sorted(ONE_PROCESS, key="products".__ne__))
 def test_a_program_is_measured_and_traced(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     described = PROGRAMS[name]

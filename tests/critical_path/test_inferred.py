@@ -922,7 +922,11 @@ ORPHAN = BATCH.append([
 
 
 def test_work_of_nobody_that_ran_after_the_window_is_no_launch_delay() -> None:
-    """Work without a launch is outside of the window if it begins after it, but the stream was still busy with it."""
+    """Work without a launch that begins after the window is not part of the window.
+
+    Its stream was busy with it, so the time before the last kernel of the window is earlier work rather than launch
+    delay.
+    """
     summary = summary_of(ORPHAN)
     assert "gpu_earlier_work" in summary and summary["gpu_kernel_launch_overhead"] == pytest.approx(100 * 5 / 310)
 

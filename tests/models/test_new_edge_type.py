@@ -158,9 +158,9 @@ def test_notebooks_and_edits_know_it(answers: dict[str, Any]) -> None:
 
 @pytest.mark.slow  # reads all models of a copy; tests above have such an edge in a copy of the whole project
 def test_it_leads_to_a_thread_that_nothing_else_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any first node of another process is known to follow the window's start.
+    """The new edge binds the first node of another process.
 
-    The new edge replaces this weaker fact.
+    Without this edge, the node is only known to follow the window's start.
     """
     codes = statements._edge_codes()  # the codes of this project, not of the copy
     monkeypatch.setattr(statements, "_edge_codes", lambda: {**codes, "HAND_OFF": ROW.partition(",")[0]})

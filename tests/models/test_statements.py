@@ -198,7 +198,10 @@ def test_the_critical_path_flows_one_way() -> None:
 
 
 def test_the_critical_path_has_at_most_41_private_models() -> None:
-    """An author who changes the path must read them. A model with one reader can be a step of its reader instead."""
+    """An author who changes the path must read its private models.
+
+    A model with a single reader can be a step of its reader instead.
+    """
     catalog = load_catalog()
     models = [catalog.models[name] for name in catalog.closure(["critical_path"]) if name.startswith("_")]
     assert sum(model.kind != "rules" for model in models) <= 41

@@ -521,7 +521,7 @@ def test_a_run_beside_its_trace(traced_tasks: dict[str, list[tuple]]) -> None:
 def test_without_a_critical_path_of_the_trace_the_time_on_it_is_unknown(
     window_id: str, of_task: int | None, of_rest: int | None
 ) -> None:
-    """Unknown time is not 0, which means that a task is not on the path."""
+    """Unknown time is NULL rather than 0, because 0 would mean that the task is not on the path."""
     con, trace_id = connect({"traceEvents": BESIDE[:1], "schedule_run_id": "b"})
     inputs = {
         "kernels": "event_id BIGINT, launch_event_id BIGINT, duration_ns BIGINT",

@@ -135,9 +135,9 @@ def _written(con: duckdb.DuckDBPyConnection, name: str, folder: Path) -> int:
 
 
 def on_spark(backend: Any, folder: Path, dialect: str | None = "duckdb") -> Run:
-    """Create views of the reference tables, and return a function that runs a query.
+    """Create views of the reference tables, and return a function that runs a query in `dialect`.
 
-    `dialect`: None to run it unchanged.
+    With `dialect` None, Spark runs the query unchanged.
     """
     session = backend._session
     for file in folder.glob("t*.parquet"):

@@ -143,7 +143,10 @@ def test_a_profiler_trace_that_mentions_nodes_stays_one(tmp_path: Path) -> None:
 
 @pytest.mark.slow  # 4 s
 def test_of_all_shared_files_those_that_are_one(shared: Path) -> None:
-    """The expected result comes from the whole file, parsed by the standard library."""
+    """The first 64 KiB of a file show whether it is an execution trace.
+
+    The expected result comes from the whole file, parsed by the standard library.
+    """
     n = Counter()
     for path in sorted(shared.joinpath("traces").glob("**/*.json*")):
         if path.stat().st_size > 300_000:

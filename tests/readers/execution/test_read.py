@@ -139,7 +139,7 @@ def test_what_is_no_execution_trace_is_refused_in_words(tmp_path: Path, text: st
 
 
 def test_true_is_no_number(tmp_path: Path) -> None:
-    """A single such value would make pyarrow reject the whole trace."""
+    """`true` counts as a missing number, because a single one would make pyarrow reject the whole trace."""
     raw = json.loads(write(tmp_path / "et.json", [Op("a", [1], [2])]).read_text())
     raw["nodes"][-1] |= {key: True for key in ("parent", "rf_id", "tid", "seq_id")}
     raw["nodes"][-1]["inputs"][0][2] = True

@@ -61,7 +61,10 @@ def test_a_number_that_no_rank_recorded_is_not_missing(tmp_path: Path) -> None:
 
 
 def test_a_ring_that_lost_a_group_s_calls_does_not_say_that_there_were_none(tmp_path: Path) -> None:
-    """Rank 0 has called the other group often since then. Rank 1's ring still contains the rare call."""
+    """Rank 0's ring lost its call of a rarely used group, because rank 0 then called another group often.
+
+    Rank 1's ring still contains its call of the rarely used group.
+    """
     busy = [call(seq, group="1") for seq in range(50, 54)]
     rank0, rank1 = made(tmp_path, 0, *busy, groups=TWO, begins=60), made(tmp_path, 1, call(5), *busy, groups=TWO)
     assert judge([rank0, rank1]).verdict == "no_mismatch"

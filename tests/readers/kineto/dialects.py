@@ -69,7 +69,7 @@ def on_lanes(event: Event) -> None:
 
 
 def as_of_2021(event: Event) -> None:
-    """Rename the category."""
+    """Rename the category as Kineto wrote it before 2022."""
     event["cat"] = _OF_2021[event["cat"]]
 
 

@@ -112,7 +112,10 @@ def launches(n: int = 10) -> list[Event]:
 
 
 def test_one_row_in_ten_of_another_spelling_is_the_same_event() -> None:
-    """The same applies if all rows have the other spelling. Every table is computed from these columns."""
+    """Events have the same columns whether one row in ten or every row has another spelling.
+
+    Every table is computed from these columns.
+    """
     trace = {"traceEvents": [*replays()["traceEvents"], *launches()]}
     expected = rows_of(trace, "events", READ, "event_id")
     for change in SPELLINGS:
@@ -251,7 +254,7 @@ SYNCHRONOUS = (
 
 
 def test_a_synchronous_copy_waits_for_the_work_before_it() -> None:
-    """A copy to pinned memory waits, too.
+    """Every synchronous copy waits, including a copy to pinned memory.
 
     A call that returns before its copy has ended did not wait, whatever its name.
     """
@@ -334,9 +337,9 @@ COLUMNS = {
 
 
 def test_a_wait_of_xpu_without_calls_on_its_thread_keeps_its_process() -> None:
-    """The wait also keeps its process if two processes have a thread with this number.
+    """A wait also keeps its process if two processes have a thread with its number.
 
-    Other rows of process -1 are unchanged, too.
+    Other rows of process -1 are unchanged.
     """
     other = {**call("urQueueFinish", 2000, 5, 30, cat="xpu_runtime"), "pid": 200}
     alone = {**wait_on_xpu("zeEventHostSynchronize", 20), "tid": 5}

@@ -286,7 +286,11 @@ def test_what_is_no_space_in_json_is_left_out_and_found(tmp_path: Path, no_space
 
 @pytest.mark.parametrize("more", ["", '"unknown": 1, '])
 def test_an_object_where_a_name_should_be_is_its_text(tmp_path: Path, more: str) -> None:
-    """Times are quoted while reading if a double cannot hold them, but the stored text does not contain the quotes."""
+    """The stored text of an object is its text in the file.
+
+    If a double cannot hold some times, times are quoted while reading, but the stored text does not contain these
+    quotes.
+    """
     inner = '{"ts":1700000000000000.123456,"dur":2.5}'
     path = tmp_path / "a.json"
     event = '{"ph": "X", "name": NAME, "tid": {"ts":"~1.5"}, "ts": 1700000000000000.123456, "dur": 2}'

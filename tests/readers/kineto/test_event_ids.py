@@ -357,7 +357,7 @@ def test_an_event_may_be_larger_than_a_read_buffer() -> None:
 
 @pytest.mark.parametrize("every", first_of([4_000, 1], 1))
 def test_a_repair_costs_no_more_in_a_longer_piece(every: int) -> None:
-    """This would take half a minute if each entry's position were counted from the start of the piece."""
+    """Repairs would take half a minute if each entry's position were counted from the start of the piece."""
     name = b"x" * 3_000
     events = [b'{"ph": "X", "name": "%s", "ts": 1, "args": {"v": 1.5}}' % name] * 4_000
     events[::every] = [event.replace(b"1.5", b"NaN") for event in events[::every]]

@@ -84,7 +84,7 @@ def test_a_key_is_what_its_escapes_say(tmp_path: Path) -> None:
 
 
 def test_an_unknown_key_in_one_piece_of_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Earlier pieces are read by their known keys. Both their arguments and those of the piece are complete."""
+    """The pieces before the unknown key are read by their known keys. The arguments of all pieces are complete."""
     read: list[str] = []
     for name in ("exact_times", "all_keys"):
         of_piece = getattr(reader, name)

@@ -202,7 +202,10 @@ def test_ranks_of_labels(labels: tuple[str, ...]) -> None:
 
 
 def test_the_ranks_are_one_capture(tmp_path: Path) -> None:
-    """This also applies if the ranks' own files are next to the merged file."""
+    """The ranks of a merged file are one capture.
+
+    If the ranks' own files are next to the merged file, they are another capture.
+    """
     capture = write_capture(CaptureSpec(ranks=2, steps=2, gz=False), tmp_path / "job")
     traces = {f"TP{i:02}": json.loads(path.read_text()) for i, path in enumerate(capture.paths)}
     path = written(tmp_path / "job", merged(traces))

@@ -53,7 +53,10 @@ def test_tables_that_do_not_fit_go_to_disk(monkeypatch: pytest.MonkeyPatch, tmp_
 
 @pytest.mark.slow  # a test below covers too little memory for reading
 def test_too_little_memory_to_commit_is_said_with_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The lake then contains no part of the snapshot, which can be ingested again."""
+    """If the memory does not suffice to commit, the error names a remedy, and the lake has no part of the snapshot.
+
+    So the snapshot can be ingested again.
+    """
     small, lake = write(tmp_path / "small.pickle", snapshot(training(6))), Lake(tmp_path / "lake")
     with monkeypatch.context() as less:
         less.setattr(bounds, "_GIGABYTES", 0.0085)

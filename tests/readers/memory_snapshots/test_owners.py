@@ -220,7 +220,10 @@ def test_which_of_the_allocations_that_a_trace_shows_this_one_is(tmp_path: Path)
 
 @pytest.mark.slow  # tests above and test_lake.py cover steps
 def test_between_two_steps_of_one_number_there_is_none(tmp_path: Path) -> None:
-    """Each profiler of a program counts its steps from 0."""
+    """An allocation between two steps has no step, even if both steps have the same number.
+
+    Each profiler of a program counts its steps from 0.
+    """
 
     def steps_of(allocator: Allocator, events: list[dict[str, Any]]) -> list[int | None]:
         con = _joined(tmp_path, allocator, events)

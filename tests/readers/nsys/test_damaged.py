@@ -211,7 +211,7 @@ def test_times_that_no_lake_can_hold(tmp_path: Path) -> None:
 
 
 def test_texts_with_one_number_are_refused(tmp_path: Path) -> None:
-    """Each call with that name would appear twice."""
+    """If two texts had the same number, each call with this number as its name would appear twice."""
     again = "INSERT INTO s SELECT * FROM StringIds LIMIT 1"
     path = changed(
         tmp_path, "CREATE TABLE s AS SELECT * FROM StringIds", again, "DROP TABLE StringIds",

@@ -282,7 +282,7 @@ def test_a_context_whose_work_names_two_gpus_tells_none(tmp_path: Path) -> None:
 
 
 def test_numbers_go_by_their_names_in_the_export(tmp_path: Path) -> None:
-    """Another release may renumber the kinds."""
+    """The export's enums name the kinds of waits and ranges, because another release may renumber them."""
     export = small()
     del export.rows["CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"]
     export.add("ENUM_CUPTI_SYNC_TYPE", id=8, name="CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE", label="")

@@ -100,7 +100,7 @@ def test_a_command_on_the_file_says_which_processes_there_are(tmp_path: Path) ->
 
 
 def test_work_that_belongs_to_nobody_is_rejected(tmp_path: Path) -> None:
-    """Without globalPid, the process that launched the work is unknown."""
+    """Without globalPid, the process that launched the work is unknown, so the export is rejected."""
     export = several()
     schema = {**{table: tuple(rows[0]) for table, rows in export.rows.items()}, "StringIds": ("id", "value")}
     for table, columns in schema.items():

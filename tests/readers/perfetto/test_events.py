@@ -127,7 +127,7 @@ def test_what_has_no_other_half_is_counted(tmp_path: Path) -> None:
 
 @pytest.mark.slow  # a test above covers an end without a begin
 def test_ends_before_all_begins(tmp_path: Path) -> None:
-    """Two writers have such ends, as when a trace begins within slices."""
+    """Each of two writers has an end before its first begin, as in a trace that begins within slices."""
     written = Written()
     track = written.track(7, 8, "main")
     for writer in (1, 2):
@@ -228,7 +228,10 @@ def test_what_is_not_read_is_counted(tmp_path: Path) -> None:
 
 
 def test_an_empty_list_is_one(tmp_path: Path) -> None:
-    """PyTorch writes an empty list as an annotation without a value, and null as a text (emitJsonValue)."""
+    """An empty list stays a list, which PyTorch writes as an annotation without a value.
+
+    Null becomes a text, because PyTorch writes it as one (emitJsonValue).
+    """
     args = {"Input Dims": [[128, 256], []], "Concrete Inputs": [], "Input type": ["float", None]}
     written = Written()
     packet = event(written, 10, INSTANT, written.track(7, 8, "main"), "aten::mul")
@@ -241,7 +244,10 @@ def test_an_empty_list_is_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_last", [True, False])
 def test_an_annotation_of_a_kernel_does_not_move_it(tmp_path: Path, is_last: bool) -> None:
-    """`mark_kernels({"stream": 60})` of torch.cuda._graph_annotations is stored next to PyTorch's own `stream id`."""
+    """An annotation named stream does not change the stream of its kernel.
+
+    `mark_kernels({"stream": 60})` of torch.cuda._graph_annotations is stored next to PyTorch's own `stream id`.
+    """
     written = Written()
     args = {"device": 0, "stream": 7, "graph node id": 4}
     written.stage({"cat": "kernel", "ts": 1, "dur": 2, "tid": 7, "name": "gemm", "args": args}, 0)

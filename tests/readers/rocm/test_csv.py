@@ -358,7 +358,7 @@ def test_a_first_line_that_names_nothing_known(tmp_path: Path) -> None:
 
 @pytest.mark.slow  # tests above cover other stray quotes
 def test_a_stray_quote_in_the_first_line_takes_no_line_with_it_unsaid(tmp_path: Path) -> None:
-    """In this case, DuckDB returns neither rows nor an error."""
+    """All lines without an event are counted as broken, although DuckDB returns neither rows nor an error."""
     path = write(tmp_path, rows_of_small())
     header, *lines = path.read_bytes().split(b"\n")
     quoted = b'"' + header.strip().replace(b",", b'","') + b'"'

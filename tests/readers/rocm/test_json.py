@@ -180,7 +180,7 @@ def test_what_is_not_strict_json_is_found(tmp_path: Path) -> None:
 def test_each_process_is_a_trace(tmp_path: Path) -> None:
     """Each process has its own rows, although both number their rows alike.
 
-    Without process ids, the index in the list is the name.
+    If a process has no id, processes are named by their index in the list.
     """
     (first,), (second,) = (document()["rocprofiler-sdk-tool"] for _ in range(2))
     second["metadata"]["pid"] = 4100

@@ -191,7 +191,10 @@ def test_sparse_cores_are_streams_of_their_tpu(tmp_path: Path) -> None:
 
 
 def test_lines_beside_the_ops_are_no_work(tmp_path: Path) -> None:
-    """These lines enclose the ops, synchronize, or sample counters. As work they would count twice, or take no time."""
+    """Lines that enclose the ops, synchronize, or sample counters are not GPU work.
+
+    As work they would count twice, or take no time.
+    """
     names = [f"Sparse Core {kind}" for kind in ("Steps", "Modules", "Ops", "Syncs")] + ["Tensor Core Sync Flag"]
     lines = [(number, name, 0, [(name, 0, 9_000_000, {})]) for number, name in enumerate(names, 65)]
     sampled = Plane("/device:GPU:0", [(1, "_counters_", 0, [("dram__bytes_read.sum", 0, 0, {})])])
