@@ -160,7 +160,7 @@ def _every_node_is_bound(con: duckdb.DuckDBPyConnection) -> None:
 def _events_are_those_of_the_nodes(con: duckdb.DuckDBPyConnection) -> None:
     """Assert that operators, calls and GPU work have both of their ends in the graph.
 
-    The events around host time and the owners of edges are in the table of events, too.
+    The table of events must also contain the events around host time and the owners of edges.
     """
     events = "SELECT window_id, event_id FROM critical_path_events WHERE class <> 'HOST'"
     nodes = "SELECT DISTINCT window_id, event_id FROM critical_path_nodes WHERE side <> 'frame'"

@@ -618,7 +618,7 @@ TRACES.add("a negative launch", [LOST[0], call("cudaLaunchKernel", 0, -1, 1), *L
 
 
 def test_work_whose_launch_has_a_negative_duration_is_on_the_path() -> None:
-    """The call itself is not in the graph, so the path equals that of the file without the launch."""
+    """A call with a negative duration is not in the graph, so the path is the same as without the call."""
     lost, path = (path_in(TRACES.show(name)) for name in ("a lost launch", "a negative launch"))
     assert path == lost and ("K", 494, "gpu_compute_bound") in path
 

@@ -61,9 +61,9 @@ def same_path(saved: SavedPath, other: SavedPath) -> None:
 @pytest.mark.slow(together="edited paths")  # 3 s each; a test below undoes an edit of a small graph
 @PROFILES
 def test_what_was_not_edited_is_what_it_was(files: dict[str, Path], profile: str) -> None:
-    """The test compares each edge, and the path with labels and names.
+    """A path that was not edited has the same edges, steps, labels and names as before.
 
-    It does so for the graph itself and for copies in ns and in us.
+    The test compares the graph itself and copies in ns and in us.
     """
     path = path_of(files[profile])
     before = path.saved
@@ -78,7 +78,7 @@ def test_what_was_not_edited_is_what_it_was(files: dict[str, Path], profile: str
 
 @pytest.mark.slow  # 2 s; a test above also checks unedited paths
 def test_waits_of_a_path_that_was_not_edited_stay_what_they_are(tmp_path: Path) -> None:
-    """The test covers four kinds of waits.
+    """Four kinds of waits are unchanged in a path that was not edited.
 
     They are waits without a cuda_sync row, waits for work from before the window or before the trace, and waits on two
     devices.

@@ -353,7 +353,7 @@ GAPS = (  # gap, part covered by other work, how long before the gap's end that 
     (400, 20, 0, True),  # covers little, but ended just before
     (400, 300, 100, True),  # most of the gap
     (400, 20, 100, False),  # neither near the end nor most of the gap
-    (45, 45, 0, False),  # too short a gap
+    (45, 45, 0, False),  # the gap is too short
 )
 
 

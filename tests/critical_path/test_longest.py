@@ -1,6 +1,6 @@
 """tracelake's longest path compared with plain networkx, before and after changes of weights.
 
-Both have the same nodes, also with ties and negative weights.
+Both paths have the same nodes, even with ties and negative weights.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ the third edge first.
 
 @pytest.fixture(scope="module", autouse=True)
 def parts_of_two() -> Iterator[None]:
-    """Limit parts to two elements, so that code that works part by part has several parts."""
+    """Limit parts to two elements. Code that works part by part then has several parts."""
     with patch.object(chains, "_PART", 2):
         yield
 
@@ -147,7 +147,10 @@ def test_in_profile_default_the_first_edge_wins_a_tie(edges: list[tuple[int, int
 
 
 def test_a_tie_that_only_networkx_breaks() -> None:
-    """Two ends are equally far. networkx first visits the node to which the first edge does not lead."""
+    """Two ends are equally far, and networkx visits one of them first, to which the first edge does not lead.
+
+    In the profiles `hta` and networkx the path ends there. In the profile `default` it follows the first edge.
+    """
     src, dst, weight = (np.array([e[k] for e in TIE]) for k in range(3))
     assert nx.dag_longest_path(both(TIE)[0]) == [0, 3]
     assert nx.dag_longest_path(ArrayGraph.from_edges(src, dst, weight)) == [0, 3]

@@ -106,9 +106,9 @@ TRACES.add("a long last call", LONG_LAST)
 
 
 def test_a_call_that_began_before_the_work_ended_follows_its_start() -> None:
-    """By the clocks the call began too early, although it returned that the work had ended.
+    """A call returned that the work had ended, although it began before that end by the clocks.
 
-    The time belongs to the work and changes with it.
+    The edge leads from the start of the work, so the time belongs to the work and changes with it.
     """
     con = TRACES.show("a long last call")
     assert owners_in(path_in(con))[-4:] == [

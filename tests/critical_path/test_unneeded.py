@@ -59,7 +59,7 @@ def test_each_kind_is_found_somewhere(shared: Path) -> None:
 
 @pytest.mark.slow  # 2 s
 def test_calls_of_code_with_a_default_stream_per_thread_need_the_same_models() -> None:
-    """The names of such calls have a suffix: ptsz and ptds in CUDA, spt in HIP."""
+    """Code with a default stream per thread calls functions with a suffix: ptsz or ptds in CUDA, spt in HIP."""
     by_suffix = []
     for suffix in ("", "_ptsz", "_ptds", "_spt"):
         names = ("cudaEventRecord", "cudaStreamWaitEvent", "cudaEventQuery", "cudaStreamSynchronize")

@@ -1,6 +1,6 @@
 """The section of docs/engines.md on running units under any other tool.
 
-Its ways compute the same tables as one process.
+Each way in the section computes the same tables as one process.
 """
 
 from __future__ import annotations

@@ -41,7 +41,10 @@ def catalog_of(folder: Path, files: dict[str, str]) -> Catalog:
 
 
 def test_a_file_of_several_statements_is_as_many_files(tmp_path: Path) -> None:
-    """The models are the same except for their location. Each has its own text, and so its own version."""
+    """A file of several statements has the same models as a file for each, except for their location.
+
+    Each model has its own text, and so its own version.
+    """
     apart = {"summary/sums/_source.sql": SOURCE, "summary/_middle.sql": MIDDLE, "summary/last.sql": LAST}
     together = catalog_of(tmp_path / "1", {"summary/sums/deep/last.sql": TEXT})
     alone = catalog_of(tmp_path / "2", apart)

@@ -22,7 +22,7 @@ WORKSPACE = yaml.safe_load((ROOT / "dagster_project" / "workspace.yaml").read_te
 
 
 def lines(word: str) -> list[str]:
-    """Return the arguments of each such instruction in the Dockerfile, with continued lines joined."""
+    """Return the arguments of each `word` instruction in the Dockerfile, with continued lines joined."""
     return re.findall(rf"^{word} (.*)$", DOCKERFILE.replace("\\\n", " "), re.M)
 
 

@@ -156,7 +156,7 @@ def test_errors_name_the_way_out(trace: Path, words: tuple[str, ...], message: s
 @pytest.mark.slow  # 4 s each
 @pytest.mark.parametrize("kernel_us", [1.0, 40.0])
 def test_a_drawing_without_the_profiler_is_as_long_as_the_answer(tmp_path: Path, kernel_us: float) -> None:
-    """This also applies if the profiler's cost was on the path before a removed event."""
+    """The drawing is as long as the answer, even if the removed event followed the profiler's cost on the path."""
     path = tmp_path / "trace.json"
     path.write_text(json.dumps(document(program(kernel_us, COST), COST)))
     done = what_if(path, "--remove", "ProfilerStep#2", "--without-profiler", "--redraw", tmp_path / "drawn", "--json")

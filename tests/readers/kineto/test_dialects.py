@@ -1,6 +1,6 @@
-"""Traces in the spellings of Kineto and of other writers have the same tables, path and causes.
+"""Traces in the spellings of Kineto and of other writers, and in a mixture of spellings.
 
-A mixture of spellings has them, too.
+All of them have the same tables, path and causes.
 """
 
 from __future__ import annotations
@@ -302,7 +302,7 @@ def waiting_on_xpu(*waits: Event) -> list[Event]:
 def wait_on_xpu(name: str, at: float, pid: int = -1) -> Event:
     """Return a wait as Kineto writes it (PR 1395).
 
-    It has no process, and the id of the call that contains it, if there is such a call.
+    The wait has no process. If a call contains it, the wait has the call's id.
     """
     return {**call(name, at, 1010 - at, 1, cat="xpu_sync"), "pid": pid}
 

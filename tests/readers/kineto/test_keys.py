@@ -67,7 +67,7 @@ def test_every_known_key_in_one_entry_of_ten_and_in_the_last(tmp_path: Path) -> 
 @pytest.mark.parametrize("key", first_of(["Args", "zzz", "", "NAME", "Name", "arg", "args "], 3))
 @pytest.mark.parametrize("every", first_of([N, 10], 1))
 def test_an_unknown_key_is_kept_whichever_entries_have_it(tmp_path: Path, key: str, every: int) -> None:
-    """This includes a key that differs from a known key only in case.
+    """An unknown key is kept even if it differs from a known key only in case.
 
     DuckDB's column names are case-insensitive.
     """

@@ -111,7 +111,7 @@ def test_the_command_names_what_was_called(tmp_path: Path) -> None:
 
 
 def test_the_real_snapshot(shared: Path) -> None:
-    """Levels are the requested bytes.
+    """The sizes in the answer are the requested bytes.
 
     torch counts 907,215,872 at the peak, because its blocks are multiples of 512 bytes.
     """

@@ -323,7 +323,7 @@ def test_owners_are_those_of_a_search(tmp_path: Path, seed: int) -> None:
         allocator.now_us += rng.choice((0, 1, 5, 40)) - 3
         size = 513 + number
         times[size] = (allocator.now_us + 3 - START_US, allocator.alloc(size, []))
-        allocator.now_us = START_US + times[size][0]  # a new segment is an event, too
+        allocator.now_us = START_US + times[size][0]  # a new segment is also an event
         allocator.history[-1]["time_us"] = allocator.now_us
         if rng.random() < 0.7:
             allocator.free(times[size][1])

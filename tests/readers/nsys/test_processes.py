@@ -26,7 +26,7 @@ THIRD = 4200 << 24  # calls CUDA, and launches nothing
 
 
 def several() -> Export:
-    """Return an export of two ranks with the same correlation ids, streams and events, and of a launcher."""
+    """Return an export of two ranks and a launcher; the ranks have equal correlation ids, streams and events."""
     export = small()
     small(SECOND, into=export)
     kernel(export, "only in the second", 70_000, 71_000, 30, 7, pid=SECOND)

@@ -264,7 +264,7 @@ def test_an_annotation_of_a_kernel_does_not_move_it(tmp_path: Path, is_last: boo
 
 @pytest.mark.slow  # test_kinds.py tests GPU work
 def test_work_without_a_gpu_has_the_device_of_its_arguments(tmp_path: Path) -> None:
-    """Protobuf omits fields that a writer does not set, such as GPU 0.
+    """Work without a GPU has the device of its arguments, because Protobuf omits unset fields, such as GPU 0.
 
     A row without a process would belong to no thread.
     """

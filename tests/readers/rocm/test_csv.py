@@ -165,7 +165,10 @@ def test_a_file_that_arrives_later_completes_the_trace(tmp_path: Path, late: str
 @pytest.mark.slow  # two ingests and two compactions; a test above covers superseding
 @pytest.mark.parametrize("first", ["kernel_trace", "hip_api_trace"])
 def test_a_trace_without_all_its_files_stays_away(tmp_path: Path, first: str) -> None:
-    """This applies whichever file came first, and after its batch was merged with that of the complete trace."""
+    """The complete trace replaces a trace of one of its files, whichever file came first.
+
+    It still does after compaction has merged the batches of both traces.
+    """
     rows, lake = rows_of_small(), Lake(tmp_path / "lake")
     for names in ([first], ["kernel_trace", "hip_api_trace"]):
         write(tmp_path / "in", {name: rows[name] for name in names})

@@ -98,7 +98,7 @@ def test_calls_that_are_in_no_trace_are_told(tmp_path: Path, pid: str, check: st
     "table", first_of(["rocpd_string", "rocpd_event", "rocpd_info_kernel_symbol", "rocpd_track"], 2)
 )
 def test_rows_with_one_number_are_refused(tmp_path: Path, table: str) -> None:
-    """Each reference to such a row would yield two rows."""
+    """If two rows had the same number, each reference to it would yield both rows."""
     path = small().write_plainly(tmp_path / "a.db")
     with closing(sqlite3.connect(path)) as con:
         con.execute(f"INSERT INTO {table}{END} SELECT * FROM {table}{END}")

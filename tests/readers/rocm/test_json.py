@@ -216,7 +216,7 @@ def plain() -> tuple[list[tuple], ReadTrace]:
 
 @pytest.mark.parametrize("piece", first_of([7, 0, 1000], 1))
 def test_a_packed_file_is_the_same_trace(tmp_path: Path, piece: int) -> None:
-    """The trace's id is that of the content, also if gzip's members split keys."""
+    """The trace id is that of the decompressed content, even if gzip members split keys."""
     text = json.dumps(document())
     path = tmp_path / "4000_results.json.gz"
     path.write_bytes(packed(text, piece))
@@ -238,7 +238,7 @@ def test_each_process_of_a_packed_file_is_a_trace(tmp_path: Path, piece: int) ->
 
 
 def test_a_lake_takes_packed_and_plain_as_one_trace_and_kineto_beside_them(tmp_path: Path) -> None:
-    """Kineto files also end in `.json.gz`. The content decides, whatever the name."""
+    """The content of a file decides which reader reads it, because Kineto files also end in `.json.gz`."""
     text = json.dumps(document())
     kineto = json.dumps({"traceEvents": [x("kernel", "k", 1, 1, 0, 0, device=0, stream=0)]})
     files = {"a_results.json.gz": text, "b_results.json.gz": kineto, "c.json.gz": kineto + " "}
