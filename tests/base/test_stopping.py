@@ -86,7 +86,7 @@ def test_temporary_folders_go_even_if_the_program_does_not_unwind(tmp_path: Path
 
 
 def test_what_a_shell_ignores_for_it_stays_ignored() -> None:
-    """A shell ignores SIGINT for its background jobs."""
+    """A signal that is ignored at the start stays ignored. A shell ignores SIGINT for its background jobs."""
     program = (
         "signal.signal(signal.SIGINT, signal.SIG_IGN)\nstopping.listen()\nprint('ready', flush=True)\ntime.sleep(0.3)"
     )

@@ -105,7 +105,10 @@ def test_skipping_parts_of_an_event_is_no_alternative() -> None:
 
 @pytest.mark.parametrize(("profile", "other"), [("default", [2]), ("hta", [0, 1])])
 def test_the_path_that_others_differ_from_is_that_of_the_profile(profile: str, other: list[int]) -> None:
-    """The critical path is not an alternative to another path of the same length."""
+    """Alternatives differ from the critical path of the profile.
+
+    This path is not an alternative to another path of the same length.
+    """
     with duckdb.connect() as con:
         con.execute(
             f"CREATE TABLE critical_path_windows AS SELECT 't' AS trace_id, 'w' AS window_id, '{profile}' AS profile, 1 AS window_no"

@@ -315,7 +315,10 @@ TRACES.add(
 
 
 def test_autograd_works_for_the_thread_that_its_arrows_come_from() -> None:
-    """Another thread also launches work and is active later, but no arrows start from it."""
+    """Autograd's thread works for the thread from which its arrows start.
+
+    Another thread also launches work and is active later.
+    """
     times = owners("arrows")
     begins = [who for who, _ in times].index(BACKWARD)
     assert times[begins - 2 : begins] == [("aten::forward", 188), ("hand-off, thread 2", 30)]

@@ -363,7 +363,7 @@ def test_a_cycle_has_no_path_and_a_warning_says_where(tiny: CriticalPath) -> Non
     ),
 )
 def test_what_cannot_be_taken_is_named(tiny: CriticalPath, edit: Any, said: str) -> None:
-    """A rejected edit leaves the path unchanged."""
+    """The error of a rejected edit names the edge or node, and the path stays unchanged."""
     before, nodes = tiny.saved, tiny.critical_path_nodes
     edit(tiny)
     with pytest.raises(ValueError, match=said):

@@ -303,7 +303,10 @@ OF_STREAMS = BATCH.append(STREAMS)
 
 
 def test_what_waited_still_follows_the_work_before_it_on_its_stream() -> None:
-    """The edge keeps the work behind its predecessor when a what-if removes the wait."""
+    """Work with an inferred wait keeps the edge from the work before it on its stream.
+
+    The edge keeps their order when a what-if removes the wait.
+    """
     edges = BATCH.rows(OF_STREAMS, "SELECT src_event_id, dst_event_id, edge_type FROM critical_path_edges")
     assert (1, 7, "KERNEL_KERNEL_DELAY") in edges and (4, 7, "KERNEL_KERNEL_DELAY") in edges
 

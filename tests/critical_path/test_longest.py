@@ -320,7 +320,10 @@ def test_a_node_with_more_edges_than_two_bytes_count_is_no_part_of_a_chain() -> 
 
 
 def test_a_path_may_end_before_an_edge_that_is_removed() -> None:
-    """With the graph's own weights, the node before the removed edge is in the middle of a chain."""
+    """A path may end before a removed edge.
+
+    With the graph's own weights, the node before this edge is in the middle of a chain.
+    """
     src, dst, weight = (np.array(column) for column in zip(*[(0, 1, 10), (1, 3, 2), (0, 2, 1), (2, 3, 1)], strict=True))
     graph = ArrayGraph.from_edges(src, dst, weight, "default")
     removed = np.where(graph.weight == 2, -(1 << 40), graph.weight)

@@ -77,7 +77,7 @@ def test_dagsters_settings_differ_in_the_storage_alone() -> None:
 
 
 def test_the_driver_of_postgres_is_the_one_that_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Creating the engine imports the driver without connecting to a server."""
+    """The database address uses the installed driver. Creating the engine imports it without connecting to a server."""
     utils = pytest.importorskip("dagster_postgres.utils", reason="the extra postgres is not installed")
     import sqlalchemy
 

@@ -164,7 +164,10 @@ def test_a_child_process_knows_relative_paths_and_reports_each_file(
 def test_a_wrong_setting_is_no_fault_of_the_file_in_a_child_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The child's code runs in this process, which saves a second."""
+    """A wrong setting in a child process does not reject the file.
+
+    The child's code runs in this process, which saves a second.
+    """
 
     def run(command: list[str], input: bytes, **_: object) -> subprocess.CompletedProcess[bytes]:
         monkeypatch.setattr(sys, "argv", command[command.index("-m") + 1 :])

@@ -148,7 +148,7 @@ def test_a_run_without_its_mark_is_not_shown(tmp_path: Path) -> None:
 
 
 def test_a_run_that_was_copied_in_pieces_is_ingested_when_the_last_has_arrived(tmp_path: Path) -> None:
-    """`daily` also re-reads a run that is still incomplete."""
+    """A run is ingested when the last of its files has arrived. `daily` also re-reads an incomplete run."""
     lake = Lake(tmp_path / "lake")
     late = write_run(tmp_path / "inbox" / "run", "a", "serial", 40) / "schedule_task_timings.parquet"
     late.rename(tmp_path / late.name)
@@ -190,7 +190,10 @@ def test_half_a_run_is_rejected(reports: tuple[Lake, list[IngestReport]], folder
 
 
 def test_rows_of_another_run_are_rejected(tmp_path: Path) -> None:
-    """Rows of a file that was copied into the wrong folder would count as rows of this run."""
+    """A file with rows of another run is rejected, because they would count as rows of this run.
+
+    For example, the file was copied into the wrong folder.
+    """
     for table in ("schedule_task_timings", "schedule_predictions", "schedule_plans"):
         mixed = write_run(tmp_path / "runs" / table, "mine", "sw", 40)
         other = write_run(tmp_path / f"other {table}", "other", "serial", 90, plan="h2")
@@ -268,7 +271,7 @@ def test_speedups_of_a_comparison_are_its_own_and_single_runs_pair_with_single_r
 
 
 def test_a_comparison_is_shown_without_its_serial_run(lake: Lake) -> None:
-    """Only the folder of the compared run was ingested."""
+    """A comparison is shown even if only the folder of the compared run was ingested."""
     columns = "serial_run_id, period_ns // 1000, serial_period_ns, speedup, rounds, verdict"
     compared = asked(lake, f"SELECT {columns} FROM schedule_speedups WHERE run_id = 'partial'")
     assert compared == [("elsewhere", 40, None, 2.0, 1, "twice as fast")]
@@ -407,7 +410,7 @@ def test_a_picture_of_a_serial_run_has_its_one_stream(lake: Lake) -> None:
 
 
 def test_a_picture_without_tasks_is_an_error_with_a_sentence(tmp_path: Path) -> None:
-    """The middle 8 of 20 iterations are 6 to 13."""
+    """A picture of a run shows the middle 8 of its 20 iterations, 6 to 13. If these have no tasks, it is an error."""
     write_run(tmp_path / "run", "a", "sw", 32)
     times = ", ".join(f"CAST(NULL AS BIGINT) AS {name}" for name in ("submit_ns", "device_start_ns", "device_end_ns"))
     with memory() as con:

@@ -225,7 +225,7 @@ def test_without_bytes_or_a_known_bus_or_as_fast_as_it_no_copy_gets_faster_by_pi
 
 @MORE
 def test_copies_of_hardly_a_byte_get_faster_and_do_not_go(more_fixes: dict[str, Fixes]) -> None:
-    """A scenario that removed the copies would also remove the waits for them."""
+    """Tiny copies are scaled rather than removed, because removing them would also remove the waits for them."""
     options = [retimed.options for (fix, _), retimed in more_fixes["copies of a byte"].items() if fix == "pin_memory"]
     assert options == ["--scale 'kernel:Memcpy HtoD (Pageable -> Device)=0.0001'"]
 

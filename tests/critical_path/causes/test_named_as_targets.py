@@ -218,7 +218,7 @@ def test_copies_within_the_gpu_are_not_copied_ahead() -> None:
 
 
 def test_a_synchronization_for_a_copy_to_pageable_memory_is_needed_on_intel(programs: dict[str, Asked]) -> None:
-    """PTI names pageable memory M and pinned memory H."""
+    """On Intel, a wait for a copy to pageable memory is needed. PTI names pageable memory M and pinned memory H."""
     con = programs["copies"].con
     to_host = con.execute("SELECT name, to_host FROM _event_names WHERE cat = 'gpu_memcpy'").fetchall()
     assert dict(to_host) == dict(zip(COPIES, (True, True, False), strict=True))

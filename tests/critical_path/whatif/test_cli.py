@@ -89,7 +89,10 @@ def test_scenarios_of_a_file(trace: Path, tmp_path: Path) -> None:
 def test_one_answer_of_many_is_in_memory_at_a_time(
     trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each answer has arrays as long as the graph. If one scenario fails, no answer is shown."""
+    """Only one answer is in memory at a time, because each has arrays as long as the graph.
+
+    If one scenario fails, no answer is shown.
+    """
     made: list[weakref.ref[before_after.Comparison]] = []
 
     def noted(*asked: Any) -> Iterator[before_after.Comparison]:
@@ -175,7 +178,7 @@ def test_what_a_capture_cannot_be_asked_is_refused(tmp_path: Path, words: tuple[
 
 @pytest.mark.parametrize("named", ["c0ffee", "0"])
 def test_the_id_of_a_capture_is_a_capture(monkeypatch: pytest.MonkeyPatch, named: str) -> None:
-    """The commands that `why` prints name a capture by its id."""
+    """The command accepts the id of a capture, because the commands that `why` prints name captures by their ids."""
     monkeypatch.setattr(whatif, "is_capture_id", lambda name, _: name == "c0ffee")
     monkeypatch.setattr(whatif_capture, "capture_what_if", lambda *_: print("of all ranks"))
     done = what_if(named, "--remove", "cpu")

@@ -303,7 +303,7 @@ def test_a_hundred_scenarios_sort_a_real_graph_once(shared: Path) -> None:
 
 
 def test_a_type_is_named_as_hta_writes_it() -> None:
-    """HTA's name may differ from the type's name."""
+    """HTA's name of an edge type is accepted, even if it differs from the type's name."""
     texts = ("edge:OPERATOR_KERNEL", "edge:critical_path_operator", "edge:operator")
     lengths = {answer("chain", Scenario(((text, 0.5),))).after.length_us for text in texts}
     assert len(lengths) == 1

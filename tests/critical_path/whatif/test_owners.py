@@ -185,7 +185,10 @@ def test_the_caveat_says_how_much_no_target_can_select(decode: dict[str, Path]) 
 
 @pytest.mark.slow  # the tests above use the command
 def test_a_notebook_asks_the_same(tmp_path: Path) -> None:
-    """The notebook's path is saved without operators, which are read from the trace again."""
+    """A notebook accepts the same targets as the command.
+
+    The notebook's path is saved without operators, which are read from the trace again.
+    """
     from pipelines.faces.notebook import TraceAnalysis
 
     file = tmp_path / "rank0.json"

@@ -83,7 +83,10 @@ def test_a_ring_that_lost_a_group_s_calls_does_not_say_that_there_were_none(tmp_
 
 
 def test_one_unfinished_call_that_nothing_compares_forbids_the_word_healthy(tmp_path: Path) -> None:
-    """Rank 1's ring lost call 1, which is unfinished according to rank 0."""
+    """An unfinished call that no other ring contains rules out the verdict healthy.
+
+    Rank 1's ring lost call 1, which is unfinished according to rank 0.
+    """
     lost = made(tmp_path, 1, call(2), call(3), begins=1)
     verdict = judge([made(tmp_path, 0, waits(1), call(2), call(3)), lost])
     assert [group.n_unfinished for group in verdict.groups] == [1]
@@ -94,7 +97,10 @@ def test_one_unfinished_call_that_nothing_compares_forbids_the_word_healthy(tmp_
 
 
 def test_dumps_of_unfinished_calls_only(tmp_path: Path) -> None:
-    """With TORCH_INCLUDE_ONLY_ACTIVE, missing calls count as completed, as far as the counters go."""
+    """If dumps contain only unfinished calls (TORCH_INCLUDE_ONLY_ACTIVE), missing calls count as completed.
+
+    This applies to calls up to the number of the rank's counters.
+    """
     status = {"0": {"last_enqueued_collective": 5, "last_completed_collective": 4}}
     slow = made(tmp_path, 0, waits(3), waits(4), waits(5), begins=2, pg_status=status)
     other = made(tmp_path, 1, waits(5), begins=4, pg_status=status)

@@ -369,7 +369,7 @@ def test_a_repair_costs_no_more_in_a_longer_piece(every: int) -> None:
 
 @pytest.mark.slow  # takes more memory than the other tests
 def test_begin_events_are_completed_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rows are in file order, and reading takes less memory than the file's events."""
+    """Completing begin events keeps the rows in file order, and takes less memory than the file's events."""
     counts = events_file._counts
 
     def in_little_memory(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> dict[str, Any]:

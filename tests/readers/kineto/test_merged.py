@@ -168,7 +168,7 @@ def test_a_rank_is_to_be_chosen(tmp_path: Path) -> None:
 
 
 def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
-    """Reading a pipe would never end, and a folder has no bytes."""
+    """Only files are opened, because reading a pipe would never end, and a folder has no bytes."""
     os.mkfifo(tmp_path / "pipe.json")
     for path, why in (
         (tmp_path / "pipe.json", "not a regular file"),

@@ -90,7 +90,7 @@ def test_a_set_that_needs_more_memory_to_be_read_is_rejected_alone(
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="/proc says what a process has taken")
 def test_four_times_the_file_takes_the_same_memory(tmp_path: Path) -> None:
-    """DuckDB gets 100 MB, so both files exceed its memory."""
+    """A file of four times the size takes the same memory. DuckDB gets 100 MB, which both files exceed."""
     peaks = []
     for n_events in (60_000, 240_000):
         path = write_large(tmp_path / f"{n_events}.pickle", n_events)

@@ -242,7 +242,7 @@ def test_ranges_of_an_unknown_type_are_told(tmp_path: Path) -> None:
 @settings(max_examples=examples(80))
 @given(steps())
 def test_whatever_is_in_the_tables(tmp_path_factory: pytest.TempPathFactory, change: list[tuple[Any, ...]]) -> None:
-    """The result is either a rejection with a remedy or a trace."""
+    """A randomly changed export is either rejected with a remedy or a trace."""
     read_or_rejected(changed_by(change, written(sampled(), tmp_path_factory.mktemp("fuzz"))))
 
 

@@ -138,7 +138,7 @@ def with_environment(export: Export) -> Export:
 
 
 def test_the_environment_tells_the_rank_of_the_only_process(tmp_path: Path) -> None:
-    """With several processes, the environment is the launcher's."""
+    """The environment determines the rank only if there is one process. Otherwise, it is the launcher's."""
     assert ranks_with_sources(with_environment(small()), tmp_path) == {4000: (6, 8, "environment")}
     assert ranks_with_sources(with_environment(on_gpus(0, 0)), tmp_path) == {}
 

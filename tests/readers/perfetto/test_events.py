@@ -167,7 +167,7 @@ def test_names_hold_until_the_state_is_cleared(tmp_path: Path) -> None:
 
 
 def test_clocks(tmp_path: Path) -> None:
-    """The clocks are an incremental clock in us that belongs to the writer, and an unknown clock."""
+    """The test covers an incremental clock in us that belongs to the writer, and an unknown clock."""
     written = Written()
     track = written.track(7, 8, "main")
     snapshot = written.packet().clock_snapshot
@@ -329,7 +329,10 @@ def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_json_with_this_name_is_read_as_json(tmp_path: Path) -> None:
-    """torch.profiler writes JSON under any file name if the CUPTI monitor does not run."""
+    """JSON is read as JSON even in a file named .pftrace.
+
+    torch.profiler writes JSON under any file name if the CUPTI monitor does not run.
+    """
     content = b'{"traceEvents": [{"ph": "X", "name": "a", "ts": 1, "dur": 2, "pid": 1, "tid": 1}]}'
     con, trace = loaded(tmp_path / "a.pftrace", content)
     assert (trace.format, len(spans(con))) == ("json/object", 1)

@@ -383,7 +383,7 @@ def test_a_column_without_a_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", first_of(["kernel_trace", "hip_api_trace"], 1))
 def test_a_file_that_duckdb_gives_up_is_named(tmp_path: Path, name: str) -> None:
-    """DuckDB rejects a file with two kinds of line ends."""
+    """A rejection names the file that DuckDB rejects because it has two kinds of line ends."""
     path = write(tmp_path, rows_of_small())
     other = tmp_path / f"4000_{name}.csv"
     first, second, rest = other.read_bytes().split(b"\n", 2)

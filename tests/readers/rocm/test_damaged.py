@@ -111,7 +111,7 @@ def test_rows_with_one_number_are_refused(tmp_path: Path, table: str) -> None:
 @settings(max_examples=examples(20))
 @given(steps())
 def test_whatever_is_in_the_tables(tmp_path_factory: pytest.TempPathFactory, change: list[tuple[Any, ...]]) -> None:
-    """The result is either a rejection with a remedy or a trace."""
+    """A randomly changed database is either rejected with a remedy or a trace."""
     read_or_rejected(changed_by(change, small().write_plainly(tmp_path_factory.mktemp("fuzz") / "a.db")))
 
 
