@@ -67,9 +67,9 @@ def test_a_program_ends_in_time_with_one_line(what: str, number: int) -> None:
 
 
 def test_a_signal_while_a_class_is_made_gives_its_status_too(tmp_path: Path) -> None:
-    """Dataclasses are created with exec().
+    """A signal that arrives while a dataclass is created with exec() ends the program with the signal's status.
 
-    A module (`python -m tracelake`) used to die by SIGINT if the signal arrived then.
+    A module (`python -m tracelake`) used to die by SIGINT in this case.
     """
     program = BUSY["unwinds"].replace("time.sleep(60)", "exec('time.sleep(60)')")
     ending = ended(f"{HEAD}stopping.listen()\nprint('ready', flush=True)\n{program}", signal.SIGTERM, 0.1, tmp_path)

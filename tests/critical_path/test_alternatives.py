@@ -90,9 +90,10 @@ def test_a_ladder_of_many_choices(per_event: int) -> None:
 
 
 def test_skipping_parts_of_an_event_is_no_alternative() -> None:
-    """Each of forty events can omit a part for 1 ns, which makes 2^40 paths.
+    """Paths that omit different parts of the same events are a single alternative.
 
-    The only other set of events is 100 ns shorter.
+    Each of forty events can omit a part for 1 ns, which makes 2^40 paths. The only other set of events is 100 ns
+    shorter.
     """
     edges = []
     for i in range(40):

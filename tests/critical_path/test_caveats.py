@@ -212,7 +212,7 @@ def _drawn(rng: random.Random) -> list[dict[str, Any]]:
 
 @pytest.mark.slow  # 2 s; a test above checks the tables
 def test_a_what_if_of_such_gaps_says_the_same() -> None:
-    """`what-if` computes the caveat again from the graph's arrays.
+    """`what-if` computes the caveat about gaps from the graph's arrays, with the same result as the tables.
 
     The traces have several streams, and other work runs in a gap.
     """

@@ -197,9 +197,9 @@ TRACES.add(
 
 
 def test_a_call_that_found_the_work_done_takes_its_own_time_after_it() -> None:
-    """cudaFree waits and then frees memory.
+    """The time of cudaFree after the awaited work is its own, because it then frees memory.
 
-    If it takes little time after the work, this may be only the return from the wait.
+    A short time after the work may be only the return from the wait.
     """
     con = TRACES.show("cudaFree twice")
     query = "SELECT dst_event_id, edge_type, path_weight_ns FROM critical_path_edges WHERE src_event_id = 1 AND is_inferred ORDER BY ALL"
@@ -332,9 +332,9 @@ TRACES.add_all(
 
 
 def test_a_frame_named_after_a_wait_is_what_was_waited_for() -> None:
-    """The other thread works for less than half of the frame.
+    """A frame named after a wait waits for another thread, even if that works for less than half of the frame.
 
-    Without the frame's name, this would count as a coincidence.
+    Without the frame's name, the other thread's work would count as a coincidence.
     """
     for name in FRAMES:
         inside = [(name, 490)]
@@ -358,9 +358,9 @@ TRACES.add("a watchdog and its other calls", [*WATCHDOG, *EXCHANGES])
 
 
 def test_a_thread_that_only_polls_hands_nothing_over() -> None:
-    """NCCL's watchdog queries an event immediately before the main thread resumes from a sleep.
+    """NCCL's watchdog hands nothing over, although it queries an event just before the main thread resumes.
 
-    It may also make other calls.
+    The watchdog may also make other calls.
     """
     for name in ("a watchdog", "a watchdog and its other calls"):
         path = owners(name)
@@ -635,7 +635,7 @@ TRACES.add("a negative wait", [*WAIT, call("cudaDeviceSynchronize", 9, -1, 2)])
 
 
 def test_the_row_of_a_wait_with_a_negative_duration_is_not_on_the_path() -> None:
-    """The wait has no call to end, as if the file did not contain the call."""
+    """If the call of a wait has a negative duration, the row of the wait is dropped, as if there were no call."""
     for name in ("a wait without a call", "a negative wait"):
         query = "SELECT side, event_id FROM _clip WHERE side = 'sync' ORDER BY ALL"
         assert TRACES.show(name).execute(query).fetchall() == []

@@ -107,9 +107,9 @@ def test_waits_of_a_path_that_was_not_edited_stay_what_they_are(tmp_path: Path) 
 @pytest.mark.slow(together="edited paths")
 @PROFILES
 def test_weights_that_were_scaled_give_what_a_scenario_gives(files: dict[str, Path], profile: str) -> None:
-    """HTA answers a what-if question with an edited graph.
+    """A graph with scaled weights has the length, summary and steps of the scenario with the same factor.
 
-    The edited graph has the same length, summary and steps as the scenario.
+    HTA answers what-if questions with such edited graphs.
     """
     path = path_of(files[profile])
     window = of_saved(path.saved)
@@ -217,9 +217,9 @@ def steps(path: CriticalPath) -> list[tuple]:
 
 
 def test_whose_time_an_added_edge_is_where_nothing_says_so(tiny: CriticalPath) -> None:
-    """HTA attributes an operator's edge between two ends to the event that ends there.
+    """If no event is named, an operator's edge between two ends belongs to the event that ends there, as in HTA.
 
-    It attributes other edges with time to the event that they start from.
+    Other edges with time belong to the event that they start from.
     """
     graph = tiny.to_networkx()
     ends = [node for node in graph if node % 2]
@@ -240,9 +240,9 @@ def test_whose_time_an_added_edge_is_where_nothing_says_so(tiny: CriticalPath) -
 
 
 def test_an_edge_that_was_added_is_on_the_path(tiny: CriticalPath) -> None:
-    """The collective waits for the first kernel.
+    """An added edge is on the path, and makes the collective wait for the first kernel.
 
-    The edges are added as a dependency with time and as HTA's object with a type.
+    The test adds it as a dependency with time, and as HTA's object with a type.
     """
     before = tiny.saved
     assert ("operator", "gemm", 30.0, "gpu_compute_bound") not in steps(tiny)
@@ -373,7 +373,7 @@ def test_what_cannot_be_taken_is_named(tiny: CriticalPath, edit: Any, said: str)
 
 @pytest.mark.slow  # 1 s
 def test_a_graph_says_what_its_weights_are_in(tiny: CriticalPath) -> None:
-    """Copies of the path state the unit of their weights, and for other graphs the caller must set it."""
+    """Copies of the path state the unit of their weights. For other graphs, the caller must set the unit."""
     graph = nx.DiGraph(tiny.edges)
     with pytest.raises(ValueError, match="set it to ns or us, the unit of the weights"):
         tiny.with_graph(graph)

@@ -113,7 +113,10 @@ def test_all_work_is_caused_by_its_launch(traced: tuple[str, Path]) -> None:
 
 
 def test_kernels_of_a_graph_follow_each_other_on_their_stream(traced: tuple[str, Path]) -> None:
-    """The edge leads from end to start with the gap between the kernels, or from start to start if they overlap."""
+    """Consecutive kernels of a graph have an edge from end to start, or from start to start if they overlap.
+
+    An edge from end to start has the gap between the kernels.
+    """
     name, path = traced
     of, (edges, _, _) = raw(path), graph(path)
     followed = 0
@@ -281,7 +284,7 @@ def test_the_order_of_a_stream_is_one_edge_beside_an_inferred_wait() -> None:
 
 
 def test_a_call_for_a_stream_waits_for_the_branch_that_ends_last() -> None:
-    """The call does not wait for the branch that began last.
+    """A call for a stream waits for the branch that ends last, not for the branch that began last.
 
     Some writers record all branches of a graph on the stream of its launch.
     """
@@ -306,7 +309,10 @@ def test_the_switch_and_profile_hta_count_the_overlap_twice() -> None:
 
 
 def test_nodes_of_a_graph_are_known_by_their_id_in_every_replay() -> None:
-    """A graph of two nodes is launched twice, the second time while the kernels of the first launch still run."""
+    """Kernels are assigned to the nodes of a graph by id in each replay.
+
+    A graph of two nodes is launched twice, the second time while the kernels of the first launch still run.
+    """
     by_node = MADE.rows(
         REPLAYED,
         "SELECT k.graph_node, count(DISTINCT p.event_id), sum(p.duration_ns) FROM critical_path AS p "

@@ -124,9 +124,9 @@ WITHOUT_ROW, WITH_ROW = BATCH.append(LATE), BATCH.append([*LATE, *ROW])
 
 
 def test_times_alone_tell_of_no_wait_of_a_stream_where_rows_show_waits() -> None:
-    """Work starts 300 us after its launch, when work on another stream ends.
+    """If the trace has a row of any wait, times alone do not indicate a wait.
 
-    If the trace has a row of any wait, this counts as chance.
+    Work starts 300 us after its launch, when work on another stream ends. This then counts as chance.
     """
     assert waits_of(WITHOUT_ROW) == {5: (3, "timing")}
     assert waits_of(WITH_ROW) == {}
@@ -193,7 +193,7 @@ def test_waits_on_both_sides_of_each_threshold() -> None:
 
 @pytest.mark.slow  # a test below checks that the waits are the real ones
 def test_without_its_rows_a_capture_has_nearly_the_same_path(tmp_path: Path) -> None:
-    """The shares of the path by bound differ by at most some percentage points.
+    """Without rows of waits, the shares of the path by bound differ by at most some percentage points.
 
     Without inference they are far off, with one stream and with several.
     """
@@ -458,7 +458,10 @@ LONG_AND_SHORT = later(
 
 @pytest.mark.slow  # 4 s
 def test_clocks_may_disagree_by_more_in_a_long_call() -> None:
-    """In a job with torchrec, a copy ended by the GPU's clock 12 us after the call that waited 35 ms for it."""
+    """A long call may return before the awaited work ends by the GPU's clock.
+
+    In a job with torchrec, a copy ended 12 us after the call that waited 35 ms for it.
+    """
     assert [waits[6] for waits in waits_in(LONG_AND_SHORT)] == [(5, "blocking_call"), (1, "blocking_call")]
     query = "SELECT source_event_id FROM call_waits WHERE event_id = 6"
     shown = (LATER.show_step("call_waits", number) for number in LONG_AND_SHORT)
@@ -473,9 +476,9 @@ NOT_HELD_UP = BATCH.append([
 
 
 def test_a_call_that_takes_no_longer_than_without_a_wait_was_not_held_up() -> None:
-    """Work ends just after the second call began.
+    """A call that returns as fast as a call without a wait was not held up by work.
 
-    That call returns as fast as the first call, which waited for nothing.
+    Work ends just after the second call began, and the first call waited for nothing.
     """
     edges = "SELECT src_event_id, path_weight_ns FROM critical_path_edges WHERE dst_event_id = 3 AND NOT dst_is_start ORDER BY 1"
     assert BATCH.rows(NOT_HELD_UP, edges) == [(2, 2000), (3, 4000)]
@@ -513,9 +516,9 @@ FOUND_DONE = later(*map(waited_for, (*FOR_THE_DEVICE, *FOR_A_STREAM)))
 
 @pytest.mark.slow  # 4 s
 def test_a_call_for_the_whole_device_waits_for_every_stream_of_its_process() -> None:
-    """The waits follow from the call's role alone, because the call was short and no work ended near it.
+    """A short call for the whole device waits for all streams of its process, although no work ends near it.
 
-    If the work took longer, the call would wait for it.
+    The waits follow from the call's role alone. If the work took longer, the call would wait for it.
     """
     query = (
         "SELECT src_event_id, src_is_start, path_weight_ns, is_inferred FROM critical_path_edges "
@@ -585,7 +588,10 @@ ON_BOTH_STREAMS = BATCH.append([
 
 
 def test_a_sync_that_waited_for_the_last_stream_waits_for_the_others_without_it() -> None:
-    """Kernels end at 200 and 300, and the device's sync returns at 303. Without the second kernel it returns at 203."""
+    """Without the work on the last stream, a device's sync waits for the work on other streams.
+
+    Kernels end at 200 and 300, and the sync returns at 303. Without the second kernel it returns at 203.
+    """
     (compared,) = what_if(window_of(ON_BOTH_STREAMS), [Scenario((("comm", 0.0),))])
     assert (compared.before.length_us, compared.after.length_us) == (400, 300)
 
@@ -630,7 +636,7 @@ TO_PAGEABLE, TO_PINNED = BATCH.append(short_copy("Pageable")), BATCH.append(shor
 
 
 def test_a_copy_to_pageable_memory_ends_before_its_call_returns() -> None:
-    """CUDA documents this, however short the copy is.
+    """CUDA documents that the call of a copy to pageable memory returns after the copy, however short it is.
 
     A call that copies to pinned memory and lasts as long may do anything else.
     """
@@ -660,7 +666,7 @@ SLOW_LAUNCH, SLOW_COPY = BATCH.append(slow_call("kernel")), BATCH.append(slow_ca
 
 
 def test_a_launch_that_was_slow_itself_waited_for_nothing_of_before_the_trace() -> None:
-    """A slow launch may load the kernel's module, for example.
+    """A slow launch may load the kernel's module, so its duration does not indicate a wait.
 
     The call of a copy does not return before the copy has ended.
     """
@@ -946,9 +952,9 @@ GAP_UNTIL = {end: BATCH.append(with_a_gap(end), "ProfilerStep") for end in (80, 
 
 
 def test_a_gap_is_named_after_what_fills_half_of_it() -> None:
-    """The launch returns at 20 and its kernel begins at 100.
+    """A gap before a kernel is named after work of the previous step that fills at least half of it.
 
-    Work of the previous step occupies the stream for all or less of the gap.
+    The launch returns at 20 and its kernel begins at 100. The work occupies the stream for all or less of the gap.
     """
     for end, label in {80: "gpu_earlier_work", 40: "gpu_kernel_kernel_overhead"}.items():
         bounds = [bound_by for _, us, bound_by in path_of(GAP_UNTIL[end]) if us == pytest.approx(80, abs=3)]
@@ -967,7 +973,10 @@ CALL_UNTIL = {end: BATCH.append(with_a_call(end), "ProfilerStep") for end in (38
 
 
 def test_a_call_is_named_after_the_earlier_work_that_half_of_it_waited_for() -> None:
-    """The call lasts from 100 to 400 us, and work of the previous step ends within it. Rows record the wait."""
+    """A call is named after work of the previous step if it waited for it for at least half of its time.
+
+    The call lasts from 100 to 400 us, and the work ends within it. Rows record the wait.
+    """
     for end, label in {380: "gpu_earlier_work", 250: "gpu_earlier_work", 249: "cpu_bound"}.items():
         steps = {name: bound_by for name, us, bound_by in path_of(CALL_UNTIL[end]) if us == 300}
         assert steps == {"cudaDeviceSynchronize": label}
@@ -1016,7 +1025,7 @@ BARRIER = BATCH.append([
 
 
 def test_what_a_call_that_waits_launches_itself_is_what_waits() -> None:
-    """On AMD, for example, a call launches a barrier, which waits instead of the next launch."""
+    """If a waiting call launches work itself, such as a barrier on AMD, this work waits instead of the next launch."""
     assert BATCH.rows(BARRIER, "SELECT waiting_kernel_id, source_kernel_id FROM event_waits") == [(4, 1)]
 
 

@@ -149,7 +149,7 @@ def test_in_profile_default_the_first_edge_wins_a_tie(edges: list[tuple[int, int
 def test_a_tie_that_only_networkx_breaks() -> None:
     """Two ends are equally far, and networkx visits one of them first, to which the first edge does not lead.
 
-    In the profiles `hta` and networkx the path ends there. In the profile `default` it follows the first edge.
+    The path of networkx and of profile `hta` ends there. In profile `default`, the path follows the first edge.
     """
     src, dst, weight = (np.array([e[k] for e in TIE]) for k in range(3))
     assert nx.dag_longest_path(both(TIE)[0]) == [0, 3]

@@ -72,7 +72,10 @@ def test_calls_of_code_with_a_default_stream_per_thread_need_the_same_models() -
 
 @pytest.mark.slow  # 2 s
 def test_a_wait_without_a_correlation_id_is_the_wait_of_no_call() -> None:
-    """The call's wait is therefore inferred. The other kernel's launch shows that the trace records waits."""
+    """A wait without a correlation id belongs to no call, so the call's wait is inferred.
+
+    The other kernel's launch shows that the trace records waits.
+    """
     launches = [call("cudaLaunchKernel", 0, 5, 1), kernel("k", 6, 90, 1)]
     needed = []
     for correlation in (2, 0):

@@ -589,7 +589,7 @@ AUTOGRAD = [
 def test_work_of_autograds_thread_belongs_to_the_task_that_called_backward(
     lake: Lake, traced_tasks: dict[str, list[tuple]]
 ) -> None:
-    """The work belongs to the task in the forward operator's iteration.
+    """Work of autograd's thread belongs to the task in the forward operator's iteration.
 
     This is so although the thread of another task waits longer.
     """

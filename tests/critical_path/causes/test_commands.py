@@ -126,7 +126,10 @@ def test_commands_of_a_window_whose_time_without_the_profiler_is_known() -> None
 
 @pytest.mark.slow  # 6 s
 def test_the_command_line_gives_the_same_numbers() -> None:
-    """The cause's name is not the name of an event, and its command is parsed as the shell parses it."""
+    """The printed commands return the printed savings on the command line.
+
+    The cause's name is not the name of an event, and its command is parsed as the shell parses it.
+    """
     why = json.loads(CliRunner().invoke(app, ["why", str(EARLIER_WORK), "--json"]).stdout)
     row = next(row for row in why["causes"] if row["cause"] == "earlier_work")
     answer = json.loads(CliRunner().invoke(app, [*shlex.split(row["command"])[1:], "--json"]).stdout)

@@ -666,9 +666,9 @@ def test_float32_products_gain_what_the_fastest_units_of_the_device_give(
 
 
 def test_a_wait_outside_operators_is_named_after_the_function_around_it(all_fixes: dict[str, Fixes]) -> None:
-    """The call's name is used if the trace has no stacks.
+    """A wait outside operators has the name of its call if the trace has no stacks.
 
-    It is also used if the stacks contain only functions of PyTorch and Python.
+    This is also so if the stacks contain only functions of PyTorch and Python.
     """
     in_function, in_libraries, without = (
         {name: retimed for (fix, name), retimed in all_fixes[trace].items() if fix == "do_not_wait"}

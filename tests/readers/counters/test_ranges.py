@@ -72,7 +72,7 @@ def checks(trace: ReadTrace) -> dict[str, tuple[int, str]]:
 def test_each_kernel_of_a_counted_run_has_its_counters(tmp_path: Path) -> None:
     """With CUPTI_PROFILER_ENABLE_PER_KERNEL, each range is a kernel.
 
-    Its name is a number once Kineto runs out of known names.
+    The name of a range is a number once Kineto runs out of known names.
     """
     ops = [x("cpu_op", "aten::mm", 1, 5, 9, 9), x("cuda_runtime", "cudaLaunchKernel", 2, 1, 9, 9, correlation=1)]
     ranges = [

@@ -125,7 +125,7 @@ def test_coalesced_calls_have_the_state_of_their_end(tmp_path: Path, state: str)
 
 
 def test_the_end_alone_is_a_call_too(tmp_path: Path) -> None:
-    """Before version 2.7, the parts of a coalesced call were not recorded."""
+    """The end of a coalesced call counts as a call. Before dump version 2.7, its parts were not recorded."""
     ends = [call(1, "coalesced"), waits(2, "coalesced")]
     assert root_finding(judged(tmp_path, ends, ends, version="2.4")) == ("all_joined_not_completed", 2, (), False)
     assert judged(tmp_path, ends[:1], ends[:1], version="2.4").verdict == "no_mismatch"

@@ -209,7 +209,10 @@ def test_queues_of_other_writers_are_streams() -> None:
 
 
 def test_metrics_of_a_kernel_on_xpu_are_no_kernel() -> None:
-    """Kineto's XPU scope profiler (profiler_metrics) writes each kernel a second time, 1 ns longer on both sides."""
+    """Rows of Kineto's XPU scope profiler (profiler_metrics) are not kernels.
+
+    The profiler writes each kernel a second time, 1 ns longer on both sides.
+    """
     queue = {"sycl queue": 64, "device": 0, "kernel_id": 3}
     metrics = {"kernel_id": 3, "queue": "0x000055d0a0b0c0d0", "GpuTime [ns]": 5000}
     counter = x("xpu_scope_profiler", "metrics", 9.999, 0, 0, 0, **{"GpuTime [ns]": 5000})
@@ -308,9 +311,9 @@ def wait_on_xpu(name: str, at: float, pid: int = -1) -> Event:
 
 
 def test_waits_of_xpu_are_of_the_thread_that_calls() -> None:
-    """A wait inside a call that itself waits adds nothing.
+    """Waits on XPU belong to the thread that calls.
 
-    Neither does the wait of a barrier, which has the GPU's times.
+    A wait inside a call that itself waits adds nothing. Neither does the wait of a barrier, which has the GPU's times.
     """
     finish = call("urQueueFinish", 18, 993, 9, cat="xpu_runtime")
     inner, barrier = (wait_on_xpu(f"zeCommandList{name}", 20) for name in ("HostSynchronize", "AppendBarrier"))

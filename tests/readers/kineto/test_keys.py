@@ -44,9 +44,9 @@ def test_arguments_that_few_entries_have_are_read(tmp_path: Path, every: int) ->
 
 @pytest.mark.parametrize("first", first_of([None, {}, [], "text", 0], 2))
 def test_what_the_first_entry_has_as_arguments_decides_nothing(tmp_path: Path, first: Any) -> None:
-    """After a null, DuckDB 2.0 would infer NULL for all entries.
+    """The arguments of the first entry do not decide how later arguments are read.
 
-    After an object, DuckDB 1.5 would infer objects for all.
+    After a null, DuckDB 2.0 would infer NULL for all entries. After an object, DuckDB 1.5 would infer objects for all.
     """
     rows = rows_of(tmp_path, [{**PLAIN, "args": first}, *some("args", {"stream": 7}, 2)])
     assert sum(row["stream"] == 7 for row in rows) == N // 2

@@ -89,9 +89,9 @@ def check_each_rank(traces: dict[str, dict[str, Any]], folder: Path) -> None:
 def test_pieces_of_other_ranks_are_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int, ranks: int
 ) -> None:
-    """Cuts are within ranks and between them.
+    """Reading a rank skips the pieces of other ranks, wherever pieces are cut.
 
-    With the smallest pieces, cuts are also in the metadata after the array.
+    Cuts are within ranks and between them. With the smallest pieces, cuts are also in the metadata after the array.
     """
     from pipelines.readers.kineto import segments, source
 

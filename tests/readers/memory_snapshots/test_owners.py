@@ -159,9 +159,9 @@ BOUNDARIES = {
 @pytest.mark.slow  # 3 s
 @pytest.mark.parametrize("name", BOUNDARIES)
 def test_events_at_both_sides_of_a_distance(tmp_path: Path, name: str) -> None:
-    """A single event of an allocation names its owner.
+    """A single matching event of an allocation determines its owner.
 
-    With two events, the clock decides, if another event shows that the clocks agree.
+    With two events, the clock decides if another event shows that the clocks agree.
     """
     for distance, source in BOUNDARIES[name].items():
         allocator, address = _allocation(100)

@@ -80,7 +80,10 @@ def test_a_trigger_never_runs_and_nothing_is_written(tmp_path: Path) -> None:
 
 
 def test_a_row_that_is_said_to_be_larger_than_memory_is_a_rejection(shared: Path, tmp_path: Path) -> None:
-    """After 64 bytes of a real file were overwritten, SQLite would need more memory than exists for a row."""
+    """A file with a row that would not fit into memory is rejected.
+
+    After 64 bytes of a real file were overwritten, SQLite would need more memory than exists for a row.
+    """
     content = bytearray((shared / "traces" / "nsys" / "healthy_1pct.sqlite").read_bytes())
     content[50840:50904] = b"\xff" * 64
     path = tmp_path / "a.sqlite"

@@ -139,7 +139,10 @@ def test_ends_before_all_begins(tmp_path: Path) -> None:
 
 @pytest.mark.slow  # a test below covers arrows
 def test_arrows_of_ends(tmp_path: Path) -> None:
-    """An end that closes a slice is not a separate event and has no arrow. An end without a begin has both."""
+    """An end that closes a slice is not a separate event and has no arrow.
+
+    An end without a begin is an event and has an arrow.
+    """
     written = Written()
     track = written.track(7, 8, "main")
     for ts, kind, name in ((5, END, ""), (10, BEGIN, "a"), (20, END, ""), (30, INSTANT, "b")):

@@ -105,7 +105,10 @@ def in_database() -> list[tuple]:
 
 @pytest.mark.parametrize("agent", first_of(["Agent {}", "{}"], 1))
 def test_the_files_of_a_process_are_its_database(tmp_path: Path, agent: str) -> None:
-    """The bytes of copies and the names of threads differ, because the CSV files do not contain them."""
+    """The CSV files of a process have the events of its database.
+
+    Only the bytes of copies and the names of threads differ, because the CSV files do not contain them.
+    """
     rows, trace = whole() if agent == "Agent {}" else events(write(tmp_path, rows_of_small(agent)))
     assert rows == in_database()
     assert (trace.format, trace.status) == ("csv/rocprofv3", "ok")
