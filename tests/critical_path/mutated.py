@@ -42,7 +42,7 @@ def _shuffled(trace: Events, rng: random.Random) -> Events:
 
 
 def _cut_off(trace: Events, rng: random.Random) -> Events:
-    """Truncate the file, in whatever order the profiler wrote it."""
+    """Keep the first half or more of the events, in the order of the file."""
     return trace[: rng.randrange(len(trace) // 2, len(trace))]
 
 
@@ -85,12 +85,12 @@ def _crowd(trace: Events, rng: random.Random) -> Events:
 
 
 def _many_threads(trace: Events, rng: random.Random) -> Events:
-    """Copy the operators of each thread to fifteen more threads."""
+    """Copy all operators to each of fifteen new threads."""
     return [*trace, *({**e, "tid": 500 + k} for e in trace if e.get("cat") == "cpu_op" for k in range(15))]
 
 
 def _poll_loop(trace: Events, rng: random.Random) -> Events:
-    """Add a polling loop on an existing thread, across whatever else the thread does."""
+    """Add a polling loop on an existing thread, regardless of the thread's other events."""
     at, tid = rng.choice([(e["ts"], e["tid"]) for e in trace if e.get("cat") == "cuda_runtime"] or [(0, 1)])
     return [
         *trace,

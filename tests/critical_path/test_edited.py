@@ -240,9 +240,9 @@ def test_whose_time_an_added_edge_is_where_nothing_says_so(tiny: CriticalPath) -
 
 
 def test_an_edge_that_was_added_is_on_the_path(tiny: CriticalPath) -> None:
-    """An added edge is on the path, and makes the collective wait for the first kernel.
+    """A collective waits for the first kernel through an added edge, which is on the path.
 
-    The test adds it as a dependency with time, and as HTA's object with a type.
+    This edge is a dependency with time. Another edge is passed as HTA's object with a type.
     """
     before = tiny.saved
     assert ("operator", "gemm", 30.0, "gpu_compute_bound") not in steps(tiny)

@@ -1,4 +1,4 @@
-"""Models of which a path needs no rows are not computed, and the answer is the same."""
+"""Models whose rows a path does not need are skipped, and the answer stays the same."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class Error:
 
 
 def program(shape: str, seed: int) -> CaptureSpec:
-    """Return a random program of a shape; two processes are two such programs."""
+    """Return a random program of a shape. For two processes, the caller draws two programs."""
     rng = Random(f"{shape}/{seed}")
     spec = CaptureSpec(
         ranks=1, steps=2, seed=seed, layers=rng.randint(2, 5), ops_per_layer=rng.randint(2, 4), compute_streams=1,

@@ -144,7 +144,10 @@ OPTIMIZED = [
 
 
 def test_a_window_that_a_lake_stores_has_causes_and_a_cost_of_the_profiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stored tables are views, which no model replaces. The test covers one trace and the ranks of a capture."""
+    """Causes and the profiler's cost can be computed from tables that a lake stores.
+
+    These tables are views, which no model replaces. The test covers one trace and the ranks of a capture.
+    """
     con, trace_id = connect({"traceEvents": OPTIMIZED, "schemaVersion": 1})
     catalog = load_catalog()
     lake: Any = SimpleNamespace(catalog=lambda: catalog)

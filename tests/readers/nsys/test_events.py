@@ -254,7 +254,7 @@ def test_a_whole_graph_is_neither_computation_nor_communication(mixed: Loaded) -
 
 @pytest.mark.slow  # 4 s
 def test_waits_of_a_process_on_another_gpu_are_for_that_one(tmp_path: Path) -> None:
-    """Waits of a process that works on a single GPU are waits for this GPU.
+    """Waits of a context whose work ran on a single GPU are waits for this GPU.
 
     In real exports of two processes, the second process works on device 1, but its waits name device 0.
     """
