@@ -104,7 +104,7 @@ def test_all_work_is_caused_by_its_launch(traced: tuple[str, Path]) -> None:
     name, path = traced
     of, (edges, _, _) = raw(path), graph(path)
     expected = {(launch, True, i, True) for i in of.work if (launch := of.launch(i)) is not None}
-    # Work that waited for work from before the trace has its edge from the launch with another type.
+    # If work waited for work from before the trace, the edge from its launch has another type.
     calls = set(of.calls.values())
     assert {edge for edge in edges if edge[0] in calls and edge[2] in of.work} == expected
     in_graphs = [i for i in of.work if of.graph_launch(i) is not None]

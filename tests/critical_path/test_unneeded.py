@@ -14,7 +14,7 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from tests.harness import call, connect, kernel, sync, x
 
-# Skipped models that have rows, which no other model reads.
+# Models that are skipped although they have rows, because no other model reads these rows.
 _READ_BY_NOBODY = {"_queue"}
 _WITH_WAITS, _WITHOUT = ("critical_path/alexnet", "ranks/dlrm_8/worker0")
 

@@ -1,6 +1,6 @@
 """Execution traces in an ingested folder.
 
-They have their own rows and no rejects, and each is matched with a profiler trace.
+They have their own rows, are never rejected, and each is matched with a profiler trace.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.readers.execution.make import Op, write
 
 
 def trace(path: Path, start: int = 0) -> Path:
-    """Write a profiler trace of one operator; each start makes a different content."""
+    """Write a profiler trace of one operator; traces with different starts have different contents."""
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [x("cpu_op", "a", start, 10)]}))
     return path
 

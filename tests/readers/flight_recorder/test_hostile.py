@@ -1,6 +1,6 @@
 """Dumps with a wrong field or with malicious content.
 
-Each becomes one row that names the file, and all other files are ingested.
+Each of them becomes one row that names the file, and all other files are ingested.
 """
 
 from __future__ import annotations

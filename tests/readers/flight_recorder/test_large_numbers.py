@@ -1,4 +1,4 @@
-"""Numbers in names and in dumps that are not ranks, counters or versions."""
+"""Numbers in names and in dumps that are too large for a rank, a counter or a version."""
 
 from __future__ import annotations
 

@@ -230,7 +230,10 @@ def test_metrics_of_a_kernel_on_xpu_are_no_kernel() -> None:
 
 
 def beside_each_other(**queues: int) -> list[Event]:
-    """Return a collective concurrent with computation, on two queues that arguments of this name specify."""
+    """Return a collective concurrent with computation, on two queues.
+
+    The only keyword is the name of the argument that specifies the queue.
+    """
     (queue,) = queues
     words = {"device": 0, "l0 queue": "0x000055d0a0b0c0d0"}
     return [
@@ -292,7 +295,7 @@ def copied(name: str, returns: float) -> list[Event]:
 
 
 def waiting_on_xpu(*waits: Event) -> list[Event]:
-    """Return a kernel of a millisecond, these waits for it, and an operator after them."""
+    """Return a kernel of a millisecond, the passed waits for this kernel, and an operator after them."""
     return [
         op("aten::mm", 0, 15),
         call("urEnqueueKernelLaunch", 5, 5, 1, cat="xpu_runtime"),

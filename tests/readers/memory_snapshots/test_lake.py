@@ -1,4 +1,4 @@
-"""Memory snapshots in the lake: memory in use over time, its peak and its owners, compared with the allocator."""
+"""Memory snapshots in the lake, compared with the allocator: memory in use over time, its peak and its owners."""
 
 from __future__ import annotations
 

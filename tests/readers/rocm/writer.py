@@ -1,8 +1,8 @@
-"""Writer of a Kineto trace as rocprofv3 would write the same run, following the public schema and no real file.
+"""Writer that converts a Kineto trace to the database that rocprofv3 would write for the same run.
 
-It omits data that rocprofiler-sdk does not record: Python frames, arguments of operators, the targets of waits. Names
-of tables and columns are from rocpd_tables.sql of rocprofiler-sdk (schema version 3), and their contents follow its
-generateRocpd.cpp.
+It follows the public schema, not a real file. It omits data that rocprofiler-sdk does not record: Python frames,
+arguments of operators, the targets of waits. Names of tables and columns are from rocpd_tables.sql of rocprofiler-sdk
+(schema version 3), and their contents follow its generateRocpd.cpp.
 """
 
 from __future__ import annotations
