@@ -88,9 +88,9 @@ def _is_compared(model: Model) -> bool:
 
 
 def reference(lake: Lake, folder: Path) -> dict[str, int]:
-    """Compute all tables of a lake in DuckDB, private ones too, and write each to `<folder>/t<table>.parquet`.
+    """Compute all tables of a lake in DuckDB, and write each to `<folder>/t<table>.parquet`.
 
-    Return the number of rows of each table.
+    Private tables are included. Return the number of rows of each table.
     """
     catalog = load_catalog()
     folder.mkdir(parents=True)
@@ -173,7 +173,7 @@ def compare(run: Run, folder: Path, models: Iterable[Model], texts: Mapping[str,
 
 
 def difference(expected: Path, actual: Any) -> tuple[str, str]:
-    """Compare with EXCEPT ALL in both directions, first to the last bit, then floats to 9 digits.
+    """Compare with EXCEPT ALL in both directions, first bit for bit, then with floats to 9 digits.
 
     Return an Outcome's `how` and `why`.
     """

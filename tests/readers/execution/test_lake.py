@@ -1,6 +1,6 @@
 """Execution traces in an ingested folder.
 
-They have their own rows, are never rejected, and each is matched with a profiler trace.
+They have their own rows, do not count as rejected files, and are matched with profiler traces.
 """
 
 from __future__ import annotations

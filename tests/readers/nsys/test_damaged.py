@@ -1,6 +1,6 @@
 """Files that differ from the files of `nsys export`.
 
-Each is clearly rejected or gives a trace with findings, never a bug or silence.
+Each is rejected with a clear reason, or gives a trace with findings. None is accepted silently or causes another error.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
     """Return the small run and, at other times, the rows that many tests need.
 
-    Loading an export costs the same for few rows and for many.
+    Loading an export takes as long for few rows as for many.
     """
     export, folder = small(), tmp_path_factory.mktemp("mixed")
     for add in (add_records, add_names, add_ranges, add_equal_starts, add_calls, add_nameless, add_machine):

@@ -1,6 +1,6 @@
 """Databases that differ from the databases of rocprofv3.
 
-Each is clearly rejected or gives a trace with findings, never a bug or silence.
+Each is rejected with a clear reason, or gives a trace with findings. None is accepted silently or causes another error.
 """
 
 from __future__ import annotations
