@@ -77,7 +77,7 @@ class File:
         return args.get("device", self.events[event].get("pid")), args.get("stream")
 
     def idle_ns(self, event: int, since: int) -> int:
-        """Return how long the stream was idle just before the activity, counted from `since` at the earliest."""
+        """Return how long the stream was idle just before the activity. Idle time before `since` does not count."""
         start = self.span(event)[0]
         work = self.streams[self.stream(event)]
         n_before = bisect_left(work, (start, start, event))

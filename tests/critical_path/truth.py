@@ -160,7 +160,7 @@ def _scenario(change: dict[str, float]) -> Scenario:
 
 
 def _document(spec: CaptureSpec, change: dict[str, float], shape: str, folder: Path) -> list[dict[str, Any]]:
-    """Return the events of one run of the program, with the durations of `change`."""
+    """Return the events of one run of the program, whose durations are scaled by `change`."""
     all_events: list[dict[str, Any]] = []
     for number in range(2 if shape == "two processes" else 1):
         capture = write_capture(replace(spec, seed=spec.seed + 1000 * number), folder).again(change, folder)

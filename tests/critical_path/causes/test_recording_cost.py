@@ -67,7 +67,7 @@ def answer(trace: Trace, without: bool | None = None, untraced_ns: int | None = 
 
 
 def gaps(us: float) -> dict[str, Any]:
-    """Return two operators in a window of 1 ms, of which recording them takes `us`."""
+    """Return two operators in a window of 1 ms. Recording them takes `us` of the window."""
     events = [op("a", 0, 400), op("b", 600, 400)]
     return document(events, {**FREE, "operator": us})
 

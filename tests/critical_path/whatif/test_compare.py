@@ -175,7 +175,7 @@ def test_a_window_without_edges_is_an_error() -> None:
 def captured(seed: int, profile: str = "default") -> tuple[duckdb.DuckDBPyConnection, PathAnswer, Window | None]:
     """Return a random capture, its path, and its window, or None for the window if the path does not exist.
 
-    Without a path, the capture contradicts itself.
+    A capture without a path contradicts itself.
     """
     events = random_capture(seed)["traceEvents"]
     con, trace_id = connect(events)

@@ -80,10 +80,7 @@ def _case(con: duckdb.DuckDBPyConnection, table: str, expressions: list[Any]) ->
 
 
 def _is_compared(model: Model) -> bool:
-    """Return whether a model is compared.
-
-    DuckDB fills tables of the layer `ingest` from files, but its views are like others.
-    """
+    """Return whether a model is compared: every model except tables of the layer `ingest`, which come from files."""
     return model.layer != "ingest" or model.kind == "view"
 
 

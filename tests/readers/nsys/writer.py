@@ -106,7 +106,7 @@ class Export:
     strings: dict[str, int] = field(default_factory=dict)
 
     def text(self, value: str) -> int:
-        """Return the number of a text."""
+        """Return the number of a text, which gets a new number if it has none."""
         return self.strings.setdefault(value, len(self.strings) + 1)
 
     def add(self, table: str, **values: Any) -> None:

@@ -98,7 +98,7 @@ class Database:
         )  # fmt: skip
 
     def text(self, value: str) -> int:
-        """Return the number of a text."""
+        """Return the number of a text, which gets a new number if it has none."""
         return self.strings.setdefault(value, len(self.strings) + 1)
 
     def event(self, domain: str, correlation: int, message: str | None = None) -> int:
