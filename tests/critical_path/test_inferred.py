@@ -239,9 +239,9 @@ def test_the_inferred_waits_are_the_real_ones(tmp_path: Path) -> None:
 
 
 def real_waits(documents: list[dict[str, Any]]) -> list[dict[int, set[int]]]:
-    """Return, for each GPU activity that waited through an event, the activity that it really waited for.
+    """Return, for each GPU activity that waited through an event, the activities that it really waited for.
 
-    The awaited activity ended after the stream was free and after the launch.
+    An awaited activity ended after the stream was free and after the launch.
     """
     all_sources = []
     for con in each(documents, "_profiles", "_event_waits", "_gpu_history"):
