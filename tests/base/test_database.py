@@ -23,7 +23,7 @@ SLOW = "SELECT count(*) AS n FROM range(16000) AS a, range(16000) AS b WHERE (a.
 def test_connections_draw_no_bar() -> None:
     """Connections of the package draw no progress bar.
 
-    DuckDB draws one in programs that do not run from a file, such as notebooks.
+    By default, DuckDB draws one in programs that do not run from a file, such as notebooks.
     """
     program = (
         "import duckdb; from pipelines.base import database\n"

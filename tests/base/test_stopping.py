@@ -67,9 +67,9 @@ def test_a_program_ends_in_time_with_one_line(what: str, number: int) -> None:
 
 
 def test_a_signal_while_a_class_is_made_gives_its_status_too(tmp_path: Path) -> None:
-    """Dataclasses are created with exec().
+    """A signal that arrives while a dataclass is created with exec() ends the program with the signal's status.
 
-    A module (`python -m tracelake`) used to die by SIGINT if the signal arrived then.
+    A module (`python -m tracelake`) used to die by SIGINT in this case.
     """
     program = BUSY["unwinds"].replace("time.sleep(60)", "exec('time.sleep(60)')")
     ending = ended(f"{HEAD}stopping.listen()\nprint('ready', flush=True)\n{program}", signal.SIGTERM, 0.1, tmp_path)
@@ -86,7 +86,7 @@ def test_temporary_folders_go_even_if_the_program_does_not_unwind(tmp_path: Path
 
 
 def test_what_a_shell_ignores_for_it_stays_ignored() -> None:
-    """A shell ignores SIGINT for its background jobs."""
+    """A signal that is ignored at the start stays ignored. A shell ignores SIGINT for its background jobs."""
     program = (
         "signal.signal(signal.SIGINT, signal.SIG_IGN)\nstopping.listen()\nprint('ready', flush=True)\ntime.sleep(0.3)"
     )
@@ -95,7 +95,10 @@ def test_what_a_shell_ignores_for_it_stays_ignored() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_python_ends_comes_too_late(number: int) -> None:
-    """Python clears modules after the exit handlers have run. By then no signal handlers exist."""
+    """A signal that arrives after the exit handlers have run changes nothing.
+
+    Python then clears modules, and no signal handlers exist any more.
+    """
     last = f"class Last:\n    def __del__(self, os=os): os.kill(os.getpid(), {int(number)})\n"
     program = f"import os\n{HEAD}stopping.listen()\n{last}kept = Last()\nprint('done', flush=True)\n"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, text=True, capture_output=True, check=False)

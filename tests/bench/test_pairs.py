@@ -118,7 +118,7 @@ def check_variant(measurement: dict[str, Any], described: Program, folder: Path)
         assert [event["name"] for event in events].count("closing") == 1
 
 
-@pytest.mark.slow  # the tests below it measure two programs
+@pytest.mark.slow  # the tests below measure two programs
 @pytest.mark.parametrize("name", sorted(ONE_PROCESS, key="products".__ne__))
 def test_a_program_is_measured_and_traced(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     described = PROGRAMS[name]
@@ -172,7 +172,7 @@ def test_a_process_that_fails_hangs_or_crashes_is_an_error_with_its_reason(tmp_p
     assert "ValueError: no such thing" in in_a_process(30, tmp_path / "fails", fails)["error"]
     begun = time.monotonic()
     assert in_a_process(1, tmp_path / "hangs", hangs)["error"] == "ended after its limit of 1 s"
-    assert time.monotonic() - begun < 50  # the child processes have ended, too
+    assert time.monotonic() - begun < 50  # the child processes have also ended
     crashed = in_a_process(30, tmp_path / "crashes", crashes)
     assert crashed["error"] == "the process ended with exit status 3" and "the last words" in crashed["output"]
 

@@ -77,7 +77,7 @@ class File:
         return args.get("device", self.events[event].get("pid")), args.get("stream")
 
     def idle_ns(self, event: int, since: int) -> int:
-        """Return how long the stream was idle just before the activity, counted from `since` at the earliest."""
+        """Return how long the stream was idle just before the activity. Idle time before `since` does not count."""
         start = self.span(event)[0]
         work = self.streams[self.stream(event)]
         n_before = bisect_left(work, (start, start, event))
@@ -160,7 +160,7 @@ def _every_node_is_bound(con: duckdb.DuckDBPyConnection) -> None:
 def _events_are_those_of_the_nodes(con: duckdb.DuckDBPyConnection) -> None:
     """Assert that operators, calls and GPU work have both of their ends in the graph.
 
-    The events around host time and the owners of edges are in the table of events, too.
+    The table of events must also contain the events around host time and the owners of edges.
     """
     events = "SELECT window_id, event_id FROM critical_path_events WHERE class <> 'HOST'"
     nodes = "SELECT DISTINCT window_id, event_id FROM critical_path_nodes WHERE side <> 'frame'"

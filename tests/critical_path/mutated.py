@@ -42,7 +42,7 @@ def _shuffled(trace: Events, rng: random.Random) -> Events:
 
 
 def _cut_off(trace: Events, rng: random.Random) -> Events:
-    """Truncate the file, in whatever order the profiler wrote it."""
+    """Keep the first half or more of the events, in the order of the file."""
     return trace[: rng.randrange(len(trace) // 2, len(trace))]
 
 
@@ -51,13 +51,13 @@ def _without_some(trace: Events, rng: random.Random) -> Events:
 
 
 def _clocks_apart(trace: Events, rng: random.Random) -> Events:
-    """Shift the GPU's clock, so that work begins before its launch or long after it."""
+    """Shift the GPU's clock: work then begins before its launch or long after it."""
     by = rng.choice([-3000, -200, -20, -2, 5, 200])
     return [{**e, "ts": e["ts"] + by} if e.get("cat") in _GPU else e for e in trace]
 
 
 def _clock_jumps(trace: Events, rng: random.Random) -> Events:
-    """Set a clock back at some moment, so that events overlap on its thread or stream."""
+    """Set the clock of a thread or stream back at some moment. Its events then overlap."""
     times = [e["ts"] for e in trace if "dur" in e]
     at, of = rng.choice(times), rng.choice([e["tid"] for e in trace if "dur" in e])
     return [{**e, "ts": e["ts"] - 150} if e.get("tid") == of and e.get("ts", 0) > at else e for e in trace]
@@ -69,7 +69,7 @@ def _durations(trace: Events, rng: random.Random) -> Events:
 
 
 def _hip(trace: Events, rng: random.Random) -> Events:
-    """Rename CUDA calls to the calls of the other vendor."""
+    """Rename CUDA calls to HIP calls."""
     return [{**e, "name": e["name"].replace("cuda", "hip", 1)} if e.get("cat") == "cuda_runtime" else e for e in trace]
 
 
@@ -85,12 +85,12 @@ def _crowd(trace: Events, rng: random.Random) -> Events:
 
 
 def _many_threads(trace: Events, rng: random.Random) -> Events:
-    """Copy the operators of each thread to fifteen more threads."""
+    """Copy all operators to each of fifteen new threads."""
     return [*trace, *({**e, "tid": 500 + k} for e in trace if e.get("cat") == "cpu_op" for k in range(15))]
 
 
 def _poll_loop(trace: Events, rng: random.Random) -> Events:
-    """Add a polling loop on an existing thread, across whatever else the thread does."""
+    """Add a polling loop on an existing thread, regardless of the thread's other events."""
     at, tid = rng.choice([(e["ts"], e["tid"]) for e in trace if e.get("cat") == "cuda_runtime"] or [(0, 1)])
     return [
         *trace,

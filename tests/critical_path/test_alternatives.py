@@ -76,7 +76,10 @@ def test_random_graphs_with_negative_weights(edges: list[Edge], k: int) -> None:
 
 @pytest.mark.parametrize("per_event", [1, 2, 9])
 def test_a_ladder_of_many_choices(per_event: int) -> None:
-    """The graph has 2^10 paths of 20 steps with ties. With few events, most of them are the same alternative."""
+    """The graph has 2^10 paths of 20 steps with ties.
+
+    If it has few events, most of these paths have the same events and are therefore the same alternative.
+    """
     edges = []
     for i in range(10):
         for side, more in ((0, 0), (1, i % 3)):
@@ -87,9 +90,10 @@ def test_a_ladder_of_many_choices(per_event: int) -> None:
 
 
 def test_skipping_parts_of_an_event_is_no_alternative() -> None:
-    """Each of forty events can omit a part for 1 ns, which makes 2^40 paths.
+    """Paths that omit different parts of the same events are a single alternative.
 
-    The only other set of events is 100 ns shorter.
+    Each of forty events can omit a part for 1 ns, which makes 2^40 paths. The only other set of events is 100 ns
+    shorter.
     """
     edges = []
     for i in range(40):
@@ -102,7 +106,10 @@ def test_skipping_parts_of_an_event_is_no_alternative() -> None:
 
 @pytest.mark.parametrize(("profile", "other"), [("default", [2]), ("hta", [0, 1])])
 def test_the_path_that_others_differ_from_is_that_of_the_profile(profile: str, other: list[int]) -> None:
-    """The critical path is not an alternative to another path of the same length."""
+    """Alternatives differ from the critical path of the profile.
+
+    This path is not an alternative to another path of the same length.
+    """
     with duckdb.connect() as con:
         con.execute(
             f"CREATE TABLE critical_path_windows AS SELECT 't' AS trace_id, 'w' AS window_id, '{profile}' AS profile, 1 AS window_no"

@@ -131,7 +131,10 @@ def test_where_nothing_is_inferred_waits_are_unknown() -> None:
 
 @pytest.mark.slow  # 2 s; every test of the default path checks that it covers its window
 def test_a_path_that_covers_little_says_so(traces: Batch) -> None:
-    """The switch makes gaps weigh nothing; the default path covers the whole window."""
+    """A path that covers little of its window has a caveat.
+
+    The test uses a switch that makes gaps weigh nothing, because the default path covers the whole window.
+    """
     assert "coverage" not in caveats_in(traces, "little")
     of_little, of_more, of_most = caveats_of_all(LITTLE, MORE, MOST, covers_window="false")
     said = of_little["coverage"]
@@ -209,7 +212,7 @@ def _drawn(rng: random.Random) -> list[dict[str, Any]]:
 
 @pytest.mark.slow  # 2 s; a test above checks the tables
 def test_a_what_if_of_such_gaps_says_the_same() -> None:
-    """`what-if` computes the caveat again from the graph's arrays.
+    """`what-if` computes the caveat about gaps from the graph's arrays, with the same result as the tables.
 
     The traces have several streams, and other work runs in a gap.
     """
@@ -401,7 +404,7 @@ def trace_file(tmp_path: Path) -> Path:
 
 @pytest.mark.slow  # test_data_dependencies.py tests paths by data
 def test_an_overlay_by_data_dependencies(shared: Path, tmp_path: Path) -> None:
-    """The overlay also uses an execution trace next to the trace.
+    """With data dependencies, the overlay also reads the execution trace next to the trace.
 
     Without an execution trace, the error names the missing option.
     """

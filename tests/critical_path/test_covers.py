@@ -197,9 +197,9 @@ TRACES.add(
 
 
 def test_a_call_that_found_the_work_done_takes_its_own_time_after_it() -> None:
-    """cudaFree waits and then frees memory.
+    """The time of cudaFree after the awaited work is its own, because it then frees memory.
 
-    If it takes little time after the work, this may be only the return from the wait.
+    A short time after the work may be only the return from the wait.
     """
     con = TRACES.show("cudaFree twice")
     query = "SELECT dst_event_id, edge_type, path_weight_ns FROM critical_path_edges WHERE src_event_id = 1 AND is_inferred ORDER BY ALL"
@@ -315,7 +315,10 @@ TRACES.add(
 
 
 def test_autograd_works_for_the_thread_that_its_arrows_come_from() -> None:
-    """Another thread also launches work and is active later, but no arrows start from it."""
+    """Autograd's thread works for the thread from which its arrows start.
+
+    Another thread also launches work and is active later.
+    """
     times = owners("arrows")
     begins = [who for who, _ in times].index(BACKWARD)
     assert times[begins - 2 : begins] == [("aten::forward", 188), ("hand-off, thread 2", 30)]
@@ -329,9 +332,9 @@ TRACES.add_all(
 
 
 def test_a_frame_named_after_a_wait_is_what_was_waited_for() -> None:
-    """The other thread works for less than half of the frame.
+    """A frame named after a wait waits for another thread, even if that works for less than half of the frame.
 
-    Without the frame's name, this would count as a coincidence.
+    Without the frame's name, the other thread's work would count as a coincidence.
     """
     for name in FRAMES:
         inside = [(name, 490)]
@@ -355,9 +358,9 @@ TRACES.add("a watchdog and its other calls", [*WATCHDOG, *EXCHANGES])
 
 
 def test_a_thread_that_only_polls_hands_nothing_over() -> None:
-    """NCCL's watchdog queries an event immediately before the main thread resumes from a sleep.
+    """NCCL's watchdog hands nothing over, although it queries an event just before the main thread resumes.
 
-    It may also make other calls.
+    The watchdog may also make other calls.
     """
     for name in ("a watchdog", "a watchdog and its other calls"):
         path = owners(name)
@@ -515,7 +518,10 @@ TRACES.add(
 
 
 def test_the_first_work_of_a_stream_is_behind_no_other() -> None:
-    """It waited for work that ended 384 us before it began, and its launch is as long ago. Neither held it up."""
+    """The launch and the end of the awaited work are both 384 us before the first work of a stream.
+
+    The launch counts as its bound.
+    """
     con = TRACES.show_step("bound_work", "first of a stream")
     query = "SELECT bound_by FROM bound_work WHERE last_event_id IS NULL AND since_wait_ns IS NOT NULL"
     assert con.execute(query).fetchall() == [("launch",)]
@@ -559,7 +565,7 @@ TRACES.add(
 
 
 def test_gpu_work_without_a_stream_is_on_the_path_and_has_a_stream_per_device() -> None:
-    """AMD records copies without a queue like this, also without a row (`tid`)."""
+    """AMD records some copies without a queue, and some of these without a row (`tid`)."""
     con = TRACES.show("no streams")
     assert con.execute("SELECT device, stream, n_kernels FROM streams").fetchall() == [(0, None, 1), (1, None, 2)]
     query = "SELECT event_id, last_event_id FROM _kernel_nodes ORDER BY event_id"
@@ -615,7 +621,7 @@ TRACES.add("a negative launch", [LOST[0], call("cudaLaunchKernel", 0, -1, 1), *L
 
 
 def test_work_whose_launch_has_a_negative_duration_is_on_the_path() -> None:
-    """The call itself is not in the graph, so the path equals that of the file without the launch."""
+    """A call with a negative duration is not in the graph, so the path is the same as without the call."""
     lost, path = (path_in(TRACES.show(name)) for name in ("a lost launch", "a negative launch"))
     assert path == lost and ("K", 494, "gpu_compute_bound") in path
 
@@ -629,7 +635,7 @@ TRACES.add("a negative wait", [*WAIT, call("cudaDeviceSynchronize", 9, -1, 2)])
 
 
 def test_the_row_of_a_wait_with_a_negative_duration_is_not_on_the_path() -> None:
-    """The wait has no call to end, as if the file did not contain the call."""
+    """If the call of a wait has a negative duration, the row of the wait is dropped, as if there were no call."""
     for name in ("a wait without a call", "a negative wait"):
         query = "SELECT side, event_id FROM _clip WHERE side = 'sync' ORDER BY ALL"
         assert TRACES.show(name).execute(query).fetchall() == []

@@ -146,14 +146,14 @@ def lengths(example: str) -> tuple[float, float]:
     return serial.length_us, data.length_us
 
 
-@pytest.mark.slow  # the test of random programs below covers this, too
+@pytest.mark.slow  # the test of random programs below also covers this
 def test_of_two_independent_chains_the_longer_one_is_the_path() -> None:
     serial, data, _, _ = solved()["two chains"]
     assert (serial.length_us, data.length_us) == (70, 50)
     assert [step["name"] for step in data.path if step["duration_us"]] == ["op2", "op4"]
 
 
-@pytest.mark.slow  # the test of random programs covers this, too
+@pytest.mark.slow  # the test of random programs also covers this
 def test_where_data_flows_from_each_to_the_next_the_graph_is_the_serial_one() -> None:
     serial, data, serial_edges, data_edges = solved()["each to the next"]
     assert (serial.length_us, data.length_us) == (70, 70)

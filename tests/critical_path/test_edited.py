@@ -61,9 +61,9 @@ def same_path(saved: SavedPath, other: SavedPath) -> None:
 @pytest.mark.slow(together="edited paths")  # 3 s each; a test below undoes an edit of a small graph
 @PROFILES
 def test_what_was_not_edited_is_what_it_was(files: dict[str, Path], profile: str) -> None:
-    """The test compares each edge, and the path with labels and names.
+    """A path that was not edited has the same edges, steps, labels and names as before.
 
-    It does so for the graph itself and for copies in ns and in us.
+    The test compares the graph itself and copies in ns and in us.
     """
     path = path_of(files[profile])
     before = path.saved
@@ -78,7 +78,7 @@ def test_what_was_not_edited_is_what_it_was(files: dict[str, Path], profile: str
 
 @pytest.mark.slow  # 2 s; a test above also checks unedited paths
 def test_waits_of_a_path_that_was_not_edited_stay_what_they_are(tmp_path: Path) -> None:
-    """The test covers four kinds of waits.
+    """Four kinds of waits are unchanged in a path that was not edited.
 
     They are waits without a cuda_sync row, waits for work from before the window or before the trace, and waits on two
     devices.
@@ -107,9 +107,9 @@ def test_waits_of_a_path_that_was_not_edited_stay_what_they_are(tmp_path: Path) 
 @pytest.mark.slow(together="edited paths")
 @PROFILES
 def test_weights_that_were_scaled_give_what_a_scenario_gives(files: dict[str, Path], profile: str) -> None:
-    """HTA answers a what-if question with an edited graph.
+    """A graph with scaled weights has the length, summary and steps of the scenario with the same factor.
 
-    The edited graph has the same length, summary and steps as the scenario.
+    HTA answers what-if questions with such edited graphs.
     """
     path = path_of(files[profile])
     window = of_saved(path.saved)
@@ -217,9 +217,9 @@ def steps(path: CriticalPath) -> list[tuple]:
 
 
 def test_whose_time_an_added_edge_is_where_nothing_says_so(tiny: CriticalPath) -> None:
-    """HTA attributes an operator's edge between two ends to the event that ends there.
+    """If no event is named, an operator's edge between two ends belongs to the event that ends there, as in HTA.
 
-    It attributes other edges with time to the event that they start from.
+    Other edges with time belong to the event that they start from.
     """
     graph = tiny.to_networkx()
     ends = [node for node in graph if node % 2]
@@ -240,9 +240,9 @@ def test_whose_time_an_added_edge_is_where_nothing_says_so(tiny: CriticalPath) -
 
 
 def test_an_edge_that_was_added_is_on_the_path(tiny: CriticalPath) -> None:
-    """The collective waits for the first kernel.
+    """A collective waits for the first kernel through an added edge, which is on the path.
 
-    The edges are added as a dependency with time and as HTA's object with a type.
+    This edge is a dependency with time. Another edge is passed as HTA's object with a type.
     """
     before = tiny.saved
     assert ("operator", "gemm", 30.0, "gpu_compute_bound") not in steps(tiny)
@@ -309,7 +309,11 @@ def test_what_was_measured_stays_where_the_weight_does(tmp_path: Path) -> None:
 
 @pytest.mark.slow  # 1 s
 def test_a_deep_copy_is_edited_by_itself(tiny: CriticalPath) -> None:
-    """Copies are taken before and after the dictionaries are built, and with edits that were not searched yet."""
+    """An edit of a path changes neither an earlier nor a later deep copy of it.
+
+    One copy is taken before the dictionaries are built. The other is taken after an edit, before the path is searched
+    again.
+    """
     early, length = copy.deepcopy(tiny), tiny.answer.length_us
     tiny.edges[0, 2]["weight"] += 3
     late = copy.deepcopy(tiny)
@@ -359,7 +363,7 @@ def test_a_cycle_has_no_path_and_a_warning_says_where(tiny: CriticalPath) -> Non
     ),
 )
 def test_what_cannot_be_taken_is_named(tiny: CriticalPath, edit: Any, said: str) -> None:
-    """A rejected edit leaves the path unchanged."""
+    """The error of a rejected edit names the edge or node, and the path stays unchanged."""
     before, nodes = tiny.saved, tiny.critical_path_nodes
     edit(tiny)
     with pytest.raises(ValueError, match=said):
@@ -369,7 +373,7 @@ def test_what_cannot_be_taken_is_named(tiny: CriticalPath, edit: Any, said: str)
 
 @pytest.mark.slow  # 1 s
 def test_a_graph_says_what_its_weights_are_in(tiny: CriticalPath) -> None:
-    """Copies of the path state the unit of their weights, and for other graphs the caller must set it."""
+    """Copies of the path state the unit of their weights. For other graphs, the caller must set the unit."""
     graph = nx.DiGraph(tiny.edges)
     with pytest.raises(ValueError, match="set it to ns or us, the unit of the weights"):
         tiny.with_graph(graph)

@@ -187,7 +187,7 @@ def traces(capture: Capture) -> Batch:
 
 
 def test_a_launch_that_blocked_waited_for_the_stream(traces: Batch) -> None:
-    """The path consists of the kernels, although the launch calls cover as much of the window."""
+    """If the queue is full, kernels make up the path, although launch calls cover as much of the window."""
     synced = path_in(traces.show("synced"))
     of_launches = sum(us for who, us, _ in synced if who == "cudaLaunchKernel")
     of_kernels = sum(us for who, us, _ in synced if who == "k")

@@ -118,7 +118,7 @@ def _is_large(case: str) -> bool:
 
 
 def _is_usual(case: str) -> bool:
-    """Return whether the case uses HTA's defaults, because other overrides need a separate run of the models."""
+    """Return whether the case uses HTA's defaults. Other overrides need a separate run of the models."""
     return _overrides(case) == _overrides("")
 
 

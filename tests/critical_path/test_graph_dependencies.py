@@ -1,6 +1,6 @@
 """Edges inside CUDA graphs, as Cuspy draws them (torch/profiler/_cuspy/trace.py).
 
-If a graph has such edges, no edge between its nodes is inferred.
+If a graph has drawn edges, no edge between its nodes is inferred.
 """
 
 from __future__ import annotations

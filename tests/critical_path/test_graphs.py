@@ -104,7 +104,7 @@ def test_all_work_is_caused_by_its_launch(traced: tuple[str, Path]) -> None:
     name, path = traced
     of, (edges, _, _) = raw(path), graph(path)
     expected = {(launch, True, i, True) for i in of.work if (launch := of.launch(i)) is not None}
-    # Work that waited for work from before the trace has its edge from the launch with another type.
+    # If work waited for work from before the trace, the edge from its launch has another type.
     calls = set(of.calls.values())
     assert {edge for edge in edges if edge[0] in calls and edge[2] in of.work} == expected
     in_graphs = [i for i in of.work if of.graph_launch(i) is not None]
@@ -113,7 +113,10 @@ def test_all_work_is_caused_by_its_launch(traced: tuple[str, Path]) -> None:
 
 
 def test_kernels_of_a_graph_follow_each_other_on_their_stream(traced: tuple[str, Path]) -> None:
-    """The edge leads from end to start with the gap between the kernels, or from start to start if they overlap."""
+    """Consecutive kernels of a graph have an edge from end to start, or from start to start if they overlap.
+
+    An edge from end to start has the gap between the kernels.
+    """
     name, path = traced
     of, (edges, _, _) = raw(path), graph(path)
     followed = 0
@@ -251,7 +254,7 @@ JOIN, BRANCHES, REPLAYED = (
 
 
 def test_a_join_keeps_the_order_of_the_stream() -> None:
-    """c waited for b on another stream, but cannot begin before a on its own stream has ended."""
+    """c waits for b on another stream, but cannot begin before a on its own stream has ended."""
     into_c = MADE.rows(
         JOIN,
         "SELECT src_event_id, src_is_start, edge_type, path_weight_ns FROM critical_path_edges "
@@ -262,7 +265,10 @@ def test_a_join_keeps_the_order_of_the_stream() -> None:
 
 @pytest.mark.slow  # 2 s; test_inferred.py tests the default path
 def test_the_order_of_a_stream_is_one_edge_beside_an_inferred_wait() -> None:
-    """The edge also exists if the path does not cover the window, as with data dependencies."""
+    """Work with an inferred wait also has one edge from the work before it on its stream.
+
+    This is so even if the path need not cover the window, as with data dependencies.
+    """
     trace = [
         *(call("cudaLaunchKernel", 0, 5, 1), kernel("aside", 10, 40, 1, stream=8), call("cudaEventRecord", 6, 1, 2)),
         *(call("cudaLaunchKernel", 8, 5, 3), kernel("a", 14, 86, 3), call("cudaStreamWaitEvent", 20, 1, 4)),
@@ -278,7 +284,7 @@ def test_the_order_of_a_stream_is_one_edge_beside_an_inferred_wait() -> None:
 
 
 def test_a_call_for_a_stream_waits_for_the_branch_that_ends_last() -> None:
-    """The call does not wait for the branch that began last.
+    """A call for a stream waits for the branch that ends last, not for the branch that began last.
 
     Some writers record all branches of a graph on the stream of its launch.
     """
@@ -303,7 +309,10 @@ def test_the_switch_and_profile_hta_count_the_overlap_twice() -> None:
 
 
 def test_nodes_of_a_graph_are_known_by_their_id_in_every_replay() -> None:
-    """A graph of two nodes is launched twice, the second time while the kernels of the first launch still run."""
+    """Kernels are assigned to the nodes of a graph by id in each replay.
+
+    A graph of two nodes is launched twice, the second time while the kernels of the first launch still run.
+    """
     by_node = MADE.rows(
         REPLAYED,
         "SELECT k.graph_node, count(DISTINCT p.event_id), sum(p.duration_ns) FROM critical_path AS p "

@@ -58,7 +58,7 @@ def without(target: str, *traces: Events) -> list[float]:
 @pytest.mark.slow  # 6 s
 def test_such_a_thread_holds_nothing_up() -> None:
     alone, *beside = without("nccl", WORK, *([*WORK, *events] for events in IDLE.values()))
-    # A query is a blocking call, and the shortest of these determines the time of a return.
+    # A query is a blocking call, and the shortest blocking call determines the time of a return.
     assert alone < 110 and dict(zip(IDLE, beside, strict=True)) == pytest.approx(dict.fromkeys(IDLE, alone), abs=1)
 
 

@@ -124,9 +124,9 @@ WITHOUT_ROW, WITH_ROW = BATCH.append(LATE), BATCH.append([*LATE, *ROW])
 
 
 def test_times_alone_tell_of_no_wait_of_a_stream_where_rows_show_waits() -> None:
-    """Work starts 300 us after its launch, when work on another stream ends.
+    """If the trace has a row of any wait, times alone do not indicate a wait.
 
-    If the trace has a row of any wait, this counts as chance.
+    Work starts 300 us after its launch, when work on another stream ends. This then counts as chance.
     """
     assert waits_of(WITHOUT_ROW) == {5: (3, "timing")}
     assert waits_of(WITH_ROW) == {}
@@ -193,7 +193,7 @@ def test_waits_on_both_sides_of_each_threshold() -> None:
 
 @pytest.mark.slow  # a test below checks that the waits are the real ones
 def test_without_its_rows_a_capture_has_nearly_the_same_path(tmp_path: Path) -> None:
-    """The shares of the path by bound differ by at most some percentage points.
+    """Without rows of waits, the shares of the path by bound differ by at most some percentage points.
 
     Without inference they are far off, with one stream and with several.
     """
@@ -239,9 +239,9 @@ def test_the_inferred_waits_are_the_real_ones(tmp_path: Path) -> None:
 
 
 def real_waits(documents: list[dict[str, Any]]) -> list[dict[int, set[int]]]:
-    """Return for GPU work the work that it really waited for through an event.
+    """Return, for each GPU activity that waited through an event, the activities that it really waited for.
 
-    The awaited work ended after the stream was free and after the launch.
+    An awaited activity ended after the stream was free and after the launch.
     """
     all_sources = []
     for con in each(documents, "_profiles", "_event_waits", "_gpu_history"):
@@ -303,7 +303,10 @@ OF_STREAMS = BATCH.append(STREAMS)
 
 
 def test_what_waited_still_follows_the_work_before_it_on_its_stream() -> None:
-    """The edge keeps the work behind its predecessor when a what-if removes the wait."""
+    """Work with an inferred wait keeps the edge from the work before it on its stream.
+
+    The edge keeps their order when a what-if removes the wait.
+    """
     edges = BATCH.rows(OF_STREAMS, "SELECT src_event_id, dst_event_id, edge_type FROM critical_path_edges")
     assert (1, 7, "KERNEL_KERNEL_DELAY") in edges and (4, 7, "KERNEL_KERNEL_DELAY") in edges
 
@@ -353,7 +356,7 @@ GAPS = (  # gap, part covered by other work, how long before the gap's end that 
     (400, 20, 0, True),  # covers little, but ended just before
     (400, 300, 100, True),  # most of the gap
     (400, 20, 100, False),  # neither near the end nor most of the gap
-    (45, 45, 0, False),  # too short a gap
+    (45, 45, 0, False),  # the gap is too short
 )
 
 
@@ -421,7 +424,7 @@ TWO_STREAMS = later(*(two_streams(end, name) for end, name, _ in ONE_OF_TWO))
 
 @pytest.mark.slow  # 4 s
 def test_a_call_for_one_stream_waited_for_what_ended_as_long_before_its_return_as_it_does_before_others() -> None:
-    """If both fit about equally well, the call waited for the work launched last.
+    """If the ends of the work on two streams fit about equally well, the call waited for the work launched last.
 
     A call for the device waited for the work that ended last.
     """
@@ -455,7 +458,10 @@ LONG_AND_SHORT = later(
 
 @pytest.mark.slow  # 4 s
 def test_clocks_may_disagree_by_more_in_a_long_call() -> None:
-    """In a job with torchrec, a copy ended by the GPU's clock 12 us after the call that waited 35 ms for it."""
+    """A long call may return before the awaited work ends by the GPU's clock.
+
+    In a job with torchrec, a copy ended 12 us after the call that waited 35 ms for it.
+    """
     assert [waits[6] for waits in waits_in(LONG_AND_SHORT)] == [(5, "blocking_call"), (1, "blocking_call")]
     query = "SELECT source_event_id FROM call_waits WHERE event_id = 6"
     shown = (LATER.show_step("call_waits", number) for number in LONG_AND_SHORT)
@@ -470,9 +476,9 @@ NOT_HELD_UP = BATCH.append([
 
 
 def test_a_call_that_takes_no_longer_than_without_a_wait_was_not_held_up() -> None:
-    """Work ends just after the second call began.
+    """A call that returns as fast as a call without a wait was not held up by work.
 
-    That call returns as fast as the first call, which waited for nothing.
+    Work ends just after the second call began, and the first call waited for nothing.
     """
     edges = "SELECT src_event_id, path_weight_ns FROM critical_path_edges WHERE dst_event_id = 3 AND NOT dst_is_start ORDER BY 1"
     assert BATCH.rows(NOT_HELD_UP, edges) == [(2, 2000), (3, 4000)]
@@ -510,9 +516,9 @@ FOUND_DONE = later(*map(waited_for, (*FOR_THE_DEVICE, *FOR_A_STREAM)))
 
 @pytest.mark.slow  # 4 s
 def test_a_call_for_the_whole_device_waits_for_every_stream_of_its_process() -> None:
-    """The waits follow from the call's role alone, because the call was short and no work ended near it.
+    """A short call for the whole device waits for all streams of its process, although no work ends near it.
 
-    If the work took longer, the call would wait for it.
+    The waits follow from the call's role alone. If the work took longer, the call would wait for it.
     """
     query = (
         "SELECT src_event_id, src_is_start, path_weight_ns, is_inferred FROM critical_path_edges "
@@ -582,16 +588,20 @@ ON_BOTH_STREAMS = BATCH.append([
 
 
 def test_a_sync_that_waited_for_the_last_stream_waits_for_the_others_without_it() -> None:
-    """Kernels end at 200 and 300, and the device's sync returns at 303. Without the second kernel it returns at 203."""
+    """Without the work on the last stream, a device's sync waits for the work on other streams.
+
+    Kernels end at 200 and 300, and the sync returns at 303. Without the second kernel it returns at 203.
+    """
     (compared,) = what_if(window_of(ON_BOTH_STREAMS), [Scenario((("comm", 0.0),))])
     assert (compared.before.length_us, compared.after.length_us) == (400, 300)
 
 
 @pytest.mark.slow  # 4 s
 def test_a_device_that_works_longer_is_waited_for_by_its_sync() -> None:
-    """Collectives of 800 us that take twice as long end at 1620.
+    """Collectives of 800 us that take twice as long end at 1620 us.
 
-    The call then returns when they end, and 1097 us remain.
+    The device's sync then returns when they end, and 1097 us of other time follow. A sync of another stream does not
+    change.
     """
     names = ("cudaDeviceSynchronize", "cudaStreamSynchronize")
     for name, window in zip(names, loaded(waited_for(name)[:6] for name in names), strict=True):
@@ -626,7 +636,7 @@ TO_PAGEABLE, TO_PINNED = BATCH.append(short_copy("Pageable")), BATCH.append(shor
 
 
 def test_a_copy_to_pageable_memory_ends_before_its_call_returns() -> None:
-    """CUDA documents this, however short the copy is.
+    """CUDA documents that the call of a copy to pageable memory returns after the copy, however short it is.
 
     A call that copies to pinned memory and lasts as long may do anything else.
     """
@@ -656,7 +666,7 @@ SLOW_LAUNCH, SLOW_COPY = BATCH.append(slow_call("kernel")), BATCH.append(slow_ca
 
 
 def test_a_launch_that_was_slow_itself_waited_for_nothing_of_before_the_trace() -> None:
-    """A slow launch may load the kernel's module, for example.
+    """A slow launch may load the kernel's module, so its duration does not indicate a wait.
 
     The call of a copy does not return before the copy has ended.
     """
@@ -717,7 +727,10 @@ def test_path_and_breakdown_agree_on_collectives(shared: Path) -> None:
 
 @pytest.mark.slow  # 4 s
 def test_where_there_are_rows_only_calls_without_one_are_inferred(shared: Path) -> None:
-    """In cuda_event_sync, this is the cudaMemcpyAsync to pageable memory, which returns 9 us after its copy of 2 us."""
+    """In cuda_event_sync, the only wait without a row is the cudaMemcpyAsync to pageable memory.
+
+    The call returns 9 us after its copy of 2 us.
+    """
     names = ("alexnet", "simple_add", "cuda_event_sync") if SLOW else ("cuda_event_sync",)
     traces = [shared / "traces" / "critical_path" / f"{name}.json.gz" for name in names]
     waits, inferred = zip(*inferred_and_answered(traces), strict=True)
@@ -918,7 +931,11 @@ ORPHAN = BATCH.append([
 
 
 def test_work_of_nobody_that_ran_after_the_window_is_no_launch_delay() -> None:
-    """Work without a launch is outside of the window if it begins after it, but the stream was still busy with it."""
+    """Work without a launch that begins after the window is not part of the window.
+
+    Its stream was busy with it, so the time before the last kernel of the window is earlier work rather than launch
+    delay.
+    """
     summary = summary_of(ORPHAN)
     assert "gpu_earlier_work" in summary and summary["gpu_kernel_launch_overhead"] == pytest.approx(100 * 5 / 310)
 
@@ -935,9 +952,9 @@ GAP_UNTIL = {end: BATCH.append(with_a_gap(end), "ProfilerStep") for end in (80, 
 
 
 def test_a_gap_is_named_after_what_fills_half_of_it() -> None:
-    """The launch returns at 20 and its kernel begins at 100.
+    """A gap before a kernel is named after work of the previous step that fills at least half of it.
 
-    Work of the previous step occupies the stream for all or less of the gap.
+    The launch returns at 20 and its kernel begins at 100. The work occupies the stream for all or less of the gap.
     """
     for end, label in {80: "gpu_earlier_work", 40: "gpu_kernel_kernel_overhead"}.items():
         bounds = [bound_by for _, us, bound_by in path_of(GAP_UNTIL[end]) if us == pytest.approx(80, abs=3)]
@@ -956,7 +973,10 @@ CALL_UNTIL = {end: BATCH.append(with_a_call(end), "ProfilerStep") for end in (38
 
 
 def test_a_call_is_named_after_the_earlier_work_that_half_of_it_waited_for() -> None:
-    """The call lasts from 100 to 400 us, and work of the previous step ends within it. Rows record the wait."""
+    """A call is named after work of the previous step if it waited for it for at least half of its time.
+
+    The call lasts from 100 to 400 us, and the work ends within it. Rows record the wait.
+    """
     for end, label in {380: "gpu_earlier_work", 250: "gpu_earlier_work", 249: "cpu_bound"}.items():
         steps = {name: bound_by for name, us, bound_by in path_of(CALL_UNTIL[end]) if us == 300}
         assert steps == {"cudaDeviceSynchronize": label}
@@ -1005,7 +1025,7 @@ BARRIER = BATCH.append([
 
 
 def test_what_a_call_that_waits_launches_itself_is_what_waits() -> None:
-    """On AMD, for example, a call launches a barrier, which waits instead of the next launch."""
+    """If a waiting call launches work itself, such as a barrier on AMD, this work waits instead of the next launch."""
     assert BATCH.rows(BARRIER, "SELECT waiting_kernel_id, source_kernel_id FROM event_waits") == [(4, 1)]
 
 
@@ -1020,7 +1040,7 @@ CALLS_WAITS = "SELECT event_id, source_event_id FROM _inferred_waits WHERE is_ca
 
 
 def test_a_graph_with_a_copy_to_the_host_does_not_block_its_launch() -> None:
-    """The call of the copy alone does block.
+    """A copy to the host blocks its call, but not the launch of a graph that contains the copy.
 
     The graph's launch takes long, and work of another stream ends during it.
     """
@@ -1053,7 +1073,7 @@ OWN_AND_OTHER, OTHER_ALONE = BATCH.append(SHARED_STREAM), BATCH.append(SHARED_ST
 
 
 def test_nor_if_a_row_records_the_wait() -> None:
-    """Two threads share a stream, and the second thread launches while the first waits."""
+    """A recorded wait does not include work that another thread launches on the same stream during the call."""
     query = "SELECT source_event_id, event_id, explains_wait FROM _window_waits WHERE is_recorded"
     assert BATCH.rows(OWN_AND_OTHER, query) == [(1, 2, True)]
     assert BATCH.rows(OTHER_ALONE, query) == []

@@ -26,7 +26,7 @@ TWINS = ("dialects/v100_2021_top_level_array", "torchrec_4/0", "torchrec_unequal
 
 
 def without_sync_rows(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the same capture as a profiler without CUDA synchronization events writes it."""
+    """Return the capture as a profiler without CUDA synchronization events would write it."""
     return {**document, "traceEvents": [e for e in document["traceEvents"] if e.get("cat") != "cuda_sync"]}
 
 

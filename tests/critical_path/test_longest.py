@@ -1,6 +1,6 @@
 """tracelake's longest path compared with plain networkx, before and after changes of weights.
 
-Both have the same nodes, also with ties and negative weights.
+Both paths have the same nodes, even with ties and negative weights.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ the third edge first.
 
 @pytest.fixture(scope="module", autouse=True)
 def parts_of_two() -> Iterator[None]:
-    """Limit parts to two elements, so that code that works part by part has several parts."""
+    """Limit parts to two elements. Code that works part by part then has several parts."""
     with patch.object(chains, "_PART", 2):
         yield
 
@@ -147,7 +147,10 @@ def test_in_profile_default_the_first_edge_wins_a_tie(edges: list[tuple[int, int
 
 
 def test_a_tie_that_only_networkx_breaks() -> None:
-    """Two ends are equally far. networkx first visits the node to which the first edge does not lead."""
+    """Two ends are equally far, and networkx visits one of them first, to which the first edge does not lead.
+
+    The path of networkx and of profile `hta` ends there. In profile `default`, the path follows the first edge.
+    """
     src, dst, weight = (np.array([e[k] for e in TIE]) for k in range(3))
     assert nx.dag_longest_path(both(TIE)[0]) == [0, 3]
     assert nx.dag_longest_path(ArrayGraph.from_edges(src, dst, weight)) == [0, 3]
@@ -317,7 +320,10 @@ def test_a_node_with_more_edges_than_two_bytes_count_is_no_part_of_a_chain() -> 
 
 
 def test_a_path_may_end_before_an_edge_that_is_removed() -> None:
-    """With the graph's own weights, the node before the removed edge is in the middle of a chain."""
+    """A path may end before a removed edge.
+
+    With the graph's own weights, the node before this edge is in the middle of a chain.
+    """
     src, dst, weight = (np.array(column) for column in zip(*[(0, 1, 10), (1, 3, 2), (0, 2, 1), (2, 3, 1)], strict=True))
     graph = ArrayGraph.from_edges(src, dst, weight, "default")
     removed = np.where(graph.weight == 2, -(1 << 40), graph.weight)

@@ -30,9 +30,10 @@ def test_every_block_prints_what_the_page_shows(blocks: Blocks) -> None:
 
 @pytest.mark.slow(together="page of paths")
 def test_what_the_text_says_of_the_numbers(blocks: Blocks) -> None:
-    """The page's text states numbers that the output must confirm.
+    """The output confirms the numbers in the page's text.
 
-    They are half in NCCL, a drag below its duration, a rival 4 us behind, and the gain of hiding communication.
+    The text mentions that communication is about half of the path, a drag below its kernel's duration, an alternative 4
+    us behind, and the gain of hiding communication.
     """
     said = {block["code"]: printed for block, printed in blocks}
     text = "\n".join(said.values())

@@ -106,9 +106,9 @@ TRACES.add("a long last call", LONG_LAST)
 
 
 def test_a_call_that_began_before_the_work_ended_follows_its_start() -> None:
-    """By the clocks the call began too early, although it returned that the work had ended.
+    """A call returned that the work had ended, although it began before that end by the clocks.
 
-    The time belongs to the work and changes with it.
+    The edge leads from the start of the work, so the time belongs to the work and changes with it.
     """
     con = TRACES.show("a long last call")
     assert owners_in(path_in(con))[-4:] == [
@@ -182,10 +182,7 @@ TRACES.add_all(loops_in_functions(), "step")
 
 
 def test_a_loop_that_begins_in_a_function_joins_no_threads() -> None:
-    """The function is its thread's first node in the window.
-
-    It is removed with the loop, so its edges are removed, too.
-    """
+    """The function is its thread's first node in the window. It is removed with the loop, and so are its edges."""
 
     def edges_and_path(name: str) -> tuple[list[tuple], Any]:
         con = TRACES.show(name)
@@ -207,9 +204,9 @@ TRACES.add_all([("a loop before", LOOP), ("no loop before", PLAIN)])
 
 
 def test_one_call_that_found_the_work_done_may_have_had_to_wait() -> None:
-    """This applies only if the call's thread has loops.
+    """A single call that finds the work done may have waited for it if its thread also has loops.
 
-    The edges then claim the shortest time that a loop took to notice the end.
+    The edge from the work then claims the shortest time that a loop took to notice the end.
     """
     for name, trace, expected in (("a loop before", LOOP, [(len(LOOP) - 4, 1000)]), ("no loop before", PLAIN, [])):
         edges = TRACES.show(name).execute(

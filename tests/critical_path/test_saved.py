@@ -134,7 +134,7 @@ def test_what_it_was_computed_with_is_in_it(trace: Path, tmp_path: Path) -> None
 
 @pytest.mark.slow  # 2 s
 def test_a_path_of_no_edges(tmp_path: Path) -> None:
-    """A trace without operators or kernels has a window but no graph."""
+    """The saved path of a trace without operators and kernels has a window but no graph."""
     _, answer = saved([x("other", "neither", 0, 1)], tmp_path / "a.zip")
     restored = restore_path(tmp_path / "a.zip")
     assert restored.answer == answer and not answer.success

@@ -41,9 +41,10 @@ EVENTS = st.lists(
 
 
 def walked(events: list[Event]) -> dict[tuple[int, int], list[tuple]]:
-    """Return (window, thread) → event, change and parent of each mark.
+    """Return the expected rows of each (window, thread).
 
-    Each node's data about the previous node follows.
+    A row is a mark's event, change and parent. An operator's row also has the number of open operators and, after the
+    first row, data about the previous operator's mark.
     """
     by_thread: dict[tuple[int, int], list[tuple]] = {}
     for window, thread in {(e.window, e.thread) for e in events}:

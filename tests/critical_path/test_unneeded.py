@@ -1,4 +1,4 @@
-"""Models of which a path needs no rows are not computed, and the answer is the same."""
+"""Models whose rows a path does not need are skipped, and the answer stays the same."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from tests.harness import call, connect, kernel, sync, x
 
-# Skipped models that have rows, which no other model reads.
+# Models that are skipped although they have rows, because no other model reads these rows.
 _READ_BY_NOBODY = {"_queue"}
 _WITH_WAITS, _WITHOUT = ("critical_path/alexnet", "ranks/dlrm_8/worker0")
 
@@ -59,7 +59,7 @@ def test_each_kind_is_found_somewhere(shared: Path) -> None:
 
 @pytest.mark.slow  # 2 s
 def test_calls_of_code_with_a_default_stream_per_thread_need_the_same_models() -> None:
-    """The names of such calls have a suffix: ptsz and ptds in CUDA, spt in HIP."""
+    """Code with a default stream per thread calls functions with a suffix: ptsz or ptds in CUDA, spt in HIP."""
     by_suffix = []
     for suffix in ("", "_ptsz", "_ptds", "_spt"):
         names = ("cudaEventRecord", "cudaStreamWaitEvent", "cudaEventQuery", "cudaStreamSynchronize")
@@ -72,7 +72,10 @@ def test_calls_of_code_with_a_default_stream_per_thread_need_the_same_models() -
 
 @pytest.mark.slow  # 2 s
 def test_a_wait_without_a_correlation_id_is_the_wait_of_no_call() -> None:
-    """The call's wait is therefore inferred. The other kernel's launch shows that the trace records waits."""
+    """A wait without a correlation id belongs to no call, so the call's wait is inferred.
+
+    The other kernel's launch shows that the trace records waits.
+    """
     launches = [call("cudaLaunchKernel", 0, 5, 1), kernel("k", 6, 90, 1)]
     needed = []
     for correlation in (2, 0):

@@ -65,7 +65,10 @@ def test_loops_on_both_sides() -> None:
 
 
 def deeper(launched_earlier: int) -> Trace:
-    """Return a full queue in which one call begins this many kernels earlier, so the queue is that much deeper then."""
+    """Return a full queue in which one call begins `launched_earlier` kernels earlier.
+
+    The queue is then deeper by as many launches.
+    """
     trace = launches(200, 120)
     us = 51 * launched_earlier
     moved = trace[2 * 180]
@@ -104,7 +107,7 @@ def test_full_queues_on_both_sides() -> None:
 
 
 def work(*pieces: tuple[float, float]) -> Trace:
-    """Return kernels of 100 us on one stream, each given by its gap and its latency in us.
+    """Return kernels of 100 us on one stream, each defined by its gap and its latency in us.
 
     The gap counts from the end of the previous kernel (the first: from 1 ms), and the latency from its launch.
     """

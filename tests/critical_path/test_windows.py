@@ -57,7 +57,7 @@ INSTANCES = [
 
 @cache
 def instances() -> dict[str, tuple[int, int]]:
-    """Return the bounds of each instance by its index, and of the usual windows of TRACE."""
+    """Return the bounds of the windows of INSTANCES by their index, and of the usual windows of TRACE by their id."""
     asked = [WindowRequest("", str(number), *instance[:-1]) for number, instance in enumerate(INSTANCES)]
     return {window: (start, end) for window, start, end in bounds(TRACE, *asked, *usual_of_trace())}
 
@@ -148,7 +148,7 @@ def test_no_trace_no_window() -> None:
 
 @pytest.mark.slow  # 2 s
 def test_a_step_that_two_threads_name_is_one_instance() -> None:
-    """This happens if a training loop steps two profilers, or passes a step to another thread."""
+    """Two threads name one step if a training loop steps two profilers, or passes a step to another thread."""
     doubled = [*TRACE, *(x("user_annotation", f"ProfilerStep#{n}", 20 * i + 3, 9, 2) for i, n in enumerate((5, 50)))]
     assert bounds(doubled, WindowRequest("", "w", "default", "ProfilerStep", 1, 1)) == [("w", 20_000, 32_000)]
     assert bounds(doubled, WindowRequest("", "w", "default", "ProfilerStep#5")) == [("w", 0, 12_000)]

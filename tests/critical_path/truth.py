@@ -80,7 +80,7 @@ class Error:
 
 
 def program(shape: str, seed: int) -> CaptureSpec:
-    """Return a random program of a shape; two processes are two such programs."""
+    """Return a random program of a shape. For two processes, `_document` runs it twice, with two seeds."""
     rng = Random(f"{shape}/{seed}")
     spec = CaptureSpec(
         ranks=1, steps=2, seed=seed, layers=rng.randint(2, 5), ops_per_layer=rng.randint(2, 4), compute_streams=1,
@@ -160,7 +160,7 @@ def _scenario(change: dict[str, float]) -> Scenario:
 
 
 def _document(spec: CaptureSpec, change: dict[str, float], shape: str, folder: Path) -> list[dict[str, Any]]:
-    """Return the events of one run."""
+    """Return the events of one run of the program, whose durations are scaled by `change`."""
     all_events: list[dict[str, Any]] = []
     for number in range(2 if shape == "two processes" else 1):
         capture = write_capture(replace(spec, seed=spec.seed + 1000 * number), folder).again(change, folder)

@@ -1,6 +1,6 @@
 """The section of docs/engines.md on running units under any other tool.
 
-Its ways compute the same tables as one process.
+Each way in the section computes the same tables as one process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PAGE = DOCS / "engines.md"
 def blocks(kind: str, lake: Path) -> list[str]:
     """Return the section's code blocks of a language.
 
-    Their lake and folder of traces are this test's, and a process gets one file.
+    Their lake and folder of traces are replaced with those of this test, and a process gets one file.
     """
     _, section = PAGE.read_text(encoding="utf-8").split("## Under anything else")
     texts = re.findall(rf"^```{kind}\n(.*?)^```$", section.split("\n## ")[0], re.M | re.DOTALL)

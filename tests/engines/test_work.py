@@ -42,7 +42,8 @@ class Twice(InProcess):
 class Deadly(InProcess):
     """An engine whose workers die of a unit with a file of this name.
 
-    Units that were submitted together with it are blamed, too, as by a cluster that cannot tell them apart.
+    Units submitted together with such a unit count as killed, as on a cluster that cannot tell which unit killed the
+    worker.
     """
 
     def __init__(self, name: str) -> None:

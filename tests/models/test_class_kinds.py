@@ -32,9 +32,9 @@ def shipped(table: str) -> str:
 
 
 def rules(folder: Path, **more: str) -> Path:
-    """Write the three tables with an additional row in some.
+    """Write the three tables, some of them with an additional row.
 
-    A value `-TEXT` removes the rows that begin with TEXT instead.
+    A value `-TEXT` instead removes the rows that begin with TEXT.
     """
     (folder / "rules").mkdir(parents=True)
     for table in TABLES:

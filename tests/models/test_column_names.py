@@ -55,7 +55,10 @@ def test_new_columns_have_agreed_names() -> None:
 
 
 def test_every_exception_is_still_there() -> None:
-    """A renamed column leaves the list, so the list only gets shorter."""
+    """Every exception in the list is still a column.
+
+    A renamed column leaves the list, so the list only gets shorter.
+    """
     assert exceptions().keys() - faults().keys() == set()
     assert set(exceptions().values()) == {"term"}
 

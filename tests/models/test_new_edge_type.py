@@ -115,7 +115,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return json.loads(first) | json.loads(second)
 
 
-@pytest.mark.slow  # a copy of the project, as in test_new_tables.py; tests below have parts of a whole
+@pytest.mark.slow  # a copy of the project, as in test_new_tables.py; tests below cover parts of a whole
 def test_its_edges_are_in_the_graph(answers: dict[str, Any]) -> None:
     """An edge between two nodes that are already joined is dropped, so an event keeps its own time."""
     assert answers["edges"] == [{"src_event_id": 0, "dst_event_id": 1, "weight_ns": 10_000}]
@@ -131,7 +131,7 @@ def test_its_edges_are_in_the_graph(answers: dict[str, Any]) -> None:
     assert "host_hand_off" in answers["text"] and "12.50" in answers["text"]
 
 
-@pytest.mark.slow  # a copy of the project, as in test_new_tables.py; tests below have parts of a whole
+@pytest.mark.slow  # a copy of the project, as in test_new_tables.py; tests below cover parts of a whole
 def test_it_is_drawn(answers: dict[str, Any]) -> None:
     for name, weight in (("drawn", 10), ("redrawn", 30)):
         events = [event for event in answers[name]["traceEvents"] if event.get("cat") == "critical_path"]
@@ -141,14 +141,14 @@ def test_it_is_drawn(answers: dict[str, Any]) -> None:
         assert (slice_["dur"], slice_["args"]["bound_by"]) == (weight, "host_hand_off")
 
 
-@pytest.mark.slow  # a copy of the project, as in test_new_tables.py; tests below have parts of a whole
+@pytest.mark.slow  # a copy of the project, as in test_new_tables.py; tests below cover parts of a whole
 def test_a_scenario_names_it(answers: dict[str, Any]) -> None:
     for answer in answers["what_if"]:
         assert (answer["before"]["length_us"], answer["after"]["length_us"]) == (80, 70)
     assert "hand_offs" in answers["help"]
 
 
-@pytest.mark.slow  # a copy of the project, as in test_new_tables.py; tests below have parts of a whole
+@pytest.mark.slow  # a copy of the project, as in test_new_tables.py; tests below cover parts of a whole
 def test_notebooks_and_edits_know_it(answers: dict[str, Any]) -> None:
     assert answers["kinds"]["critical_path_hand_off"] == "HAND_OFF"
     edited = answers["edited"]
@@ -156,11 +156,11 @@ def test_notebooks_and_edits_know_it(answers: dict[str, Any]) -> None:
     assert edited["path"][1] | {"duration_us": 0} == answers["json"]["path"][1] | {"duration_us": 0}
 
 
-@pytest.mark.slow  # reads all models of a copy; tests above have such an edge in a copy of the whole project
+@pytest.mark.slow  # reads all models of a copy; tests above add such an edge to a copy of the whole project
 def test_it_leads_to_a_thread_that_nothing_else_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any first node of another process is known to follow the window's start.
+    """The new edge binds the first node of another process.
 
-    The new edge replaces this weaker fact.
+    Without this edge, the node is only known to follow the window's start.
     """
     codes = statements._edge_codes()  # the codes of this project, not of the copy
     monkeypatch.setattr(statements, "_edge_codes", lambda: {**codes, "HAND_OFF": ROW.partition(",")[0]})

@@ -1,7 +1,7 @@
 """Models on which DuckDB itself fails: each runs again with the optimizer off.
 
 DuckDB fails with INTERNAL, or with FATAL, which makes the database unusable. `model_failures` records the second run.
-Traces are excluded only if that run fails, too.
+Traces are excluded only if the second run also fails.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ def test_no_intermediate_result_grows_faster_than_the_trace(axis: str) -> None:
 
 
 def clocks_disagree(n_kernels: int = 40, n_operators: int = 100) -> list[dict[str, Any]]:
-    """Return many operators for each launch. By its clock, every third kernel begins before its launch."""
+    """Return many operators for each launch. By the GPU's clock, every third kernel begins before its launch."""
     events = []
     for i in range(n_kernels):
         at = i * 1000

@@ -77,7 +77,7 @@ def test_a_part_has_at_most_so_many_rows_and_ends_with_a_long_one(
 
 
 def test_neither_pandas_nor_arrow_is_imported() -> None:
-    """Importing either takes longer than computing most tables."""
+    """pandas and Arrow are not imported, because importing either takes longer than computing most tables."""
     code = (
         "import sys, duckdb\n"
         "from pipelines.models.python_tables import create_table, input_table, insert_columns\n"

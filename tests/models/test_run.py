@@ -181,7 +181,7 @@ def test_models_run_beside_each_other(diamond: Catalog, monkeypatch: pytest.Monk
 
 
 def test_a_failing_model_ends_what_runs_beside_it(diamond: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The concurrent model, which would take an hour, is interrupted."""
+    """If a model fails, a concurrent model, which would take an hour, is interrupted."""
     begun, create = threading.Event(), run._create
 
     def failing(con: duckdb.DuckDBPyConnection, model: Model, called: set[str], how: str) -> None:

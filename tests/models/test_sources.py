@@ -86,7 +86,10 @@ def test_an_import_counts_in_every_kind_of_statement(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_change_of_the_graph_is_a_change_of_the_paths(tmp_path: Path) -> None:
-    """An earlier list of the modules did not contain the graph."""
+    """A change of the graph's code changes the version of the paths.
+
+    An earlier list of the modules did not contain the graph.
+    """
     copy = tmp_path / PACKAGE.name
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
     before = code_versions(copy)

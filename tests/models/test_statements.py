@@ -41,7 +41,10 @@ def catalog_of(folder: Path, files: dict[str, str]) -> Catalog:
 
 
 def test_a_file_of_several_statements_is_as_many_files(tmp_path: Path) -> None:
-    """The models are the same except for their location. Each has its own text, and so its own version."""
+    """A file of several statements has the same models as a file for each, except for their location.
+
+    Each model has its own text, and so its own version.
+    """
     apart = {"summary/sums/_source.sql": SOURCE, "summary/_middle.sql": MIDDLE, "summary/last.sql": LAST}
     together = catalog_of(tmp_path / "1", {"summary/sums/deep/last.sql": TEXT})
     alone = catalog_of(tmp_path / "2", apart)
@@ -198,7 +201,10 @@ def test_the_critical_path_flows_one_way() -> None:
 
 
 def test_the_critical_path_has_at_most_41_private_models() -> None:
-    """An author who changes the path must read them. A model with one reader can be a step of its reader instead."""
+    """An author who changes the path must read its private models.
+
+    A model with a single reader can be a step of its reader instead.
+    """
     catalog = load_catalog()
     models = [catalog.models[name] for name in catalog.closure(["critical_path"]) if name.startswith("_")]
     assert sum(model.kind != "rules" for model in models) <= 41

@@ -1,4 +1,4 @@
-"""Environments outside the checkout that contain what installing the wheel brings, and nothing else.
+"""Environments outside the checkout with only the files that installing the wheel adds.
 
 pip builds and installs the wheel. The packages that it requires are linked from the test environment, so nothing is
 downloaded.

@@ -22,7 +22,7 @@ WORKSPACE = yaml.safe_load((ROOT / "dagster_project" / "workspace.yaml").read_te
 
 
 def lines(word: str) -> list[str]:
-    """Return the arguments of each such instruction in the Dockerfile, with continued lines joined."""
+    """Return the arguments of each `word` instruction in the Dockerfile, with continued lines joined."""
     return re.findall(rf"^{word} (.*)$", DOCKERFILE.replace("\\\n", " "), re.M)
 
 
@@ -77,7 +77,7 @@ def test_dagsters_settings_differ_in_the_storage_alone() -> None:
 
 
 def test_the_driver_of_postgres_is_the_one_that_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Creating the engine imports the driver without connecting to a server."""
+    """The database address uses the installed driver. Creating the engine imports it without connecting to a server."""
     utils = pytest.importorskip("dagster_postgres.utils", reason="the extra postgres is not installed")
     import sqlalchemy
 

@@ -1,4 +1,7 @@
-"""The project on other DuckDB versions: no query depends on a version's guesses, and what would fail is refused."""
+"""The project on several DuckDB versions.
+
+No query depends on the guesses of a version. Combinations that would fail, such as Ibis on DuckDB 2, are refused.
+"""
 
 from __future__ import annotations
 

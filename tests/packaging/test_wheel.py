@@ -50,7 +50,10 @@ def test_all_files_are_in_the_wheel_and_under_names_of_ours(wheel: Path) -> None
 
 
 def test_a_wheel_is_built_with_its_build_requirements_alone(tmp_path: Path) -> None:
-    """pip builds the wheel in an isolated environment. This test hides the other packages instead."""
+    """The wheel is built with nothing but its build requirements.
+
+    pip builds it in an isolated environment. This test hides the other packages instead.
+    """
     program = (
         "import sys; sys.modules.update(dict.fromkeys(('duckdb', 'pyarrow', 'numpy', 'networkx', 'typer', 'rich')));"
         "from pipelines.models.catalog import load_catalog; from pipelines.models.sources import code_versions;"

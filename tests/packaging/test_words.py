@@ -53,7 +53,7 @@ def definitions(tree: ast.AST) -> Iterator[str]:
 
 @cache
 def parsed() -> tuple[Counter[str], list[tuple[Path, str]]]:
-    """Return the names of all bindings and the docstrings of each file, which are parsed only once for both."""
+    """Return the names of all bindings and the docstrings of each file. Each file is parsed once."""
     names: Counter[str] = Counter()
     docstrings = []
     for path in sources():

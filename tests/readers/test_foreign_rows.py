@@ -71,7 +71,10 @@ def test_merged_files_are_named(lean: bool, tmp_path: Path) -> None:
 
 
 def test_two_processes_of_one_rank_are_not_merged(tmp_path: Path) -> None:
-    """A data loader's process that queries its devices shares a few ids with the main process."""
+    """Two processes of one rank do not count as merged traces of several ranks.
+
+    A data loader's process that queries its devices shares a few ids with the main process.
+    """
     assert foreign([*rank(100, 1, 50), *rank(200, 1, 5)], tmp_path) == {}
     stated = [*rank(100, 1, 5), *rank(200, 1001, 5)]
     for event in stated:

@@ -42,7 +42,7 @@ def test_names_of_a_pickle(tmp_path: Path, protocol: int) -> None:
 
 
 def test_a_dict_for_each_node_and_json(tmp_path: Path) -> None:
-    """Later versions store a dict for each node, and JSON has texts as keys."""
+    """Later versions store a dict for each node. In JSON, the keys of the nodes are texts."""
     later = {node: entries[0] for node, entries in ANNOTATIONS.items()}
     expected = {
         node: name

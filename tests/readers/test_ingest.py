@@ -45,7 +45,7 @@ def test_every_file_of_a_folder_is_named_but_hidden_ones(tmp_path: Path) -> None
     paths = [str(path.relative_to(tmp_path)) for path in expand([tmp_path])]
     assert paths == ["a/1.json.gz", "a/notes.txt", "b.json"]
     assert [path.name for path in expand([str(tmp_path / "*/*.gz"), tmp_path / "a/1.json.gz"])] == ["1.json.gz"]
-    assert expand([tmp_path / "no*"]) == [tmp_path / "no*"]  # the path is tried, so that it is named and rejected
+    assert expand([tmp_path / "no*"]) == [tmp_path / "no*"]  # the reader tries the path and rejects it by name
 
 
 def test_what_becomes_of_each_file(tmp_path: Path) -> None:
@@ -164,7 +164,10 @@ def test_a_child_process_knows_relative_paths_and_reports_each_file(
 def test_a_wrong_setting_is_no_fault_of_the_file_in_a_child_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The child's code runs in this process, which saves a second."""
+    """A wrong setting in a child process does not reject the file.
+
+    The child's code runs in this process, which saves a second.
+    """
 
     def run(command: list[str], input: bytes, **_: object) -> subprocess.CompletedProcess[bytes]:
         monkeypatch.setattr(sys, "argv", command[command.index("-m") + 1 :])

@@ -150,7 +150,7 @@ def test_a_run_without_its_mark_is_not_shown(tmp_path: Path) -> None:
 
 
 def test_a_run_that_was_copied_in_pieces_is_ingested_when_the_last_has_arrived(tmp_path: Path) -> None:
-    """`daily` also re-reads a run that is still incomplete."""
+    """A run is ingested when the last of its files has arrived. `daily` also re-reads an incomplete run."""
     lake = Lake(tmp_path / "lake")
     late = write_run(tmp_path / "inbox" / "run", "a", "serial", 40) / "schedule_task_timings.parquet"
     late.rename(tmp_path / late.name)
@@ -192,7 +192,10 @@ def test_half_a_run_is_rejected(reports: tuple[Lake, list[IngestReport]], folder
 
 
 def test_rows_of_another_run_are_rejected(tmp_path: Path) -> None:
-    """Rows of a file that was copied into the wrong folder would count as rows of this run."""
+    """A file with rows of another run is rejected, because they would count as rows of this run.
+
+    For example, the file was copied into the wrong folder.
+    """
     for table in ("schedule_task_timings", "schedule_predictions", "schedule_plans"):
         mixed = write_run(tmp_path / "runs" / table, "mine", "sw", 40)
         other = write_run(tmp_path / f"other {table}", "other", "serial", 90, plan="h2")
@@ -270,7 +273,7 @@ def test_speedups_of_a_comparison_are_its_own_and_single_runs_pair_with_single_r
 
 
 def test_a_comparison_is_shown_without_its_serial_run(lake: Lake) -> None:
-    """Only the folder of the compared run was ingested."""
+    """A comparison is shown even if only the folder of the compared run was ingested."""
     columns = "serial_run_id, period_ns // 1000, serial_period_ns, speedup, rounds, verdict"
     compared = asked(lake, f"SELECT {columns} FROM schedule_speedups WHERE run_id = 'partial'")
     assert compared == [("elsewhere", 40, None, 2.0, 1, "twice as fast")]
@@ -433,7 +436,7 @@ def test_a_picture_of_a_serial_run_has_its_one_stream(lake: Lake) -> None:
 
 
 def test_a_picture_without_tasks_is_an_error_with_a_sentence(tmp_path: Path) -> None:
-    """The middle 8 of 20 iterations are 6 to 13."""
+    """A picture of a run shows the middle 8 of its 20 iterations, 6 to 13. If these have no tasks, it is an error."""
     write_run(tmp_path / "run", "a", "sw", 32)
     times = ", ".join(f"CAST(NULL AS BIGINT) AS {name}" for name in ("submit_ns", "device_start_ns", "device_end_ns"))
     with memory() as con:
@@ -547,7 +550,7 @@ def test_a_run_beside_its_trace(traced_tasks: dict[str, list[tuple]]) -> None:
 def test_without_a_critical_path_of_the_trace_the_time_on_it_is_unknown(
     window_id: str, of_task: int | None, of_rest: int | None
 ) -> None:
-    """Unknown time is not 0, which means that a task is not on the path."""
+    """Unknown time is NULL rather than 0, because 0 would mean that the task is not on the path."""
     con, trace_id = connect({"traceEvents": BESIDE[:1], "schedule_run_id": "b"})
     inputs = {
         "kernels": "event_id BIGINT, launch_event_id BIGINT, duration_ns BIGINT",
@@ -612,7 +615,7 @@ AUTOGRAD = [
 def test_work_of_autograds_thread_belongs_to_the_task_that_called_backward(
     lake: Lake, traced_tasks: dict[str, list[tuple]]
 ) -> None:
-    """The work belongs to the task in the forward operator's iteration.
+    """Work of autograd's thread belongs to the task in the forward operator's iteration.
 
     This is so although the thread of another task waits longer.
     """

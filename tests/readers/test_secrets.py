@@ -449,7 +449,7 @@ def test_a_dump_s_own_path_stays_as_it_is() -> None:
 
 
 def test_what_findings_and_reasons_quote_is_looked_at(tmp_path: Path) -> None:
-    """The place in a finding is a key of the file, and the reason of a rejection quotes a line of it."""
+    """Secrets are masked in the position of a finding (a key) and in the reason of a rejection (a quoted line)."""
     events = json.dumps([x("cpu_op", "a", 1, 1)])
     (tmp_path / "a.json").write_text(f'{{"A_TOKEN=abcdef": 1, "A_TOKEN=abcdef": 2, "traceEvents": {events}}}')
     names = "Dispatch_Id,Kernel_Name,Counter_Name,Counter_Value"
@@ -463,7 +463,7 @@ def test_what_findings_and_reasons_quote_is_looked_at(tmp_path: Path) -> None:
 
 
 def test_what_a_recorded_command_assigns_is_masked() -> None:
-    """In a name, `tokens=8k` describes an operation. On a command line, `wandb.api_key=…` is a key."""
+    """The value of `wandb.api_key=…` on a command line is masked. In a name, `tokens=8k` describes an operation."""
     with duckdb.connect() as con:
         reading = Reading(con, load_catalog(), "recording", {}, None)
         reading.add_rows("recordings", [{"recording_id": "r", "command": "train.py wandb.api_key=abcdef lr=0.1"}])

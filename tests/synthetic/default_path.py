@@ -62,7 +62,7 @@ def _cpu_edges(events: list[Event], times: dict[Node, int], explained: set[int],
 def _last_before(launched: list[tuple[int, int, int]], time: int, stream: int) -> int | None:
     """Return the last work launched on a stream before a time.
 
-    None if the stream has none by then, or is -1 (not used).
+    None if the stream has no work by then, or if the stream is -1 (not used).
     """
     return next((i for begun, s, i in reversed(launched) if begun < time and s == stream), None)
 

@@ -88,7 +88,7 @@ def random_capture(seed: int) -> dict[str, Any]:
 
 
 def _run(state: _State, threads: list[_Thread], streams: list[int], limit: int) -> None:
-    """Interleave the threads by their clocks, so that they use the shared state in order of time."""
+    """Interleave the threads by their clocks. They then use the shared state in order of time."""
     budget = state.rng.randint(3, 14)
     programs = [(thread, _program(state, thread, streams, budget, 0)) for thread in threads]
     while programs and len(state.rows) < limit:

@@ -114,7 +114,7 @@ TEXTBOOK = tuple(_BUILDERS)
 
 
 def textbook(name: str, *, fractional_ts: bool = False) -> TextbookCase:
-    """Return the textbook capture of that name. Raises KeyError if it does not exist."""
+    """Return the textbook capture of that name. Raise KeyError if it does not exist."""
     build = _BUILDERS[name]
     rows = Rows(Clock(fractional_ts), pid=1000, device=0)
     rows.metadata({1000: "thread 1000 (python3.11)"}, {7: "stream 7 "})

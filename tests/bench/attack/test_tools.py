@@ -61,7 +61,10 @@ def test_what_a_reader_leaves_out_without_a_word_is_seen(monkeypatch: pytest.Mon
 @needs_shared
 @pytest.mark.parametrize("number", [23, 29])
 def test_files_that_were_tracebacks(number: int) -> None:
-    """One file has no list of processes, and in the other a stat of an event's description is a number."""
+    """Two damaged files that once caused tracebacks have an outcome.
+
+    One file has no list of processes. In the other, a stat of an event's description is a number.
+    """
     assert tried(*made(7, number))[0] in ("rejected", "told", "whole")
 
 

@@ -40,7 +40,7 @@ class Saving:
 
 @dataclass
 class Asked:
-    """A whole trace on which commands run, in a connection that may contain other traces, too."""
+    """A whole trace on which commands run. The connection may contain other traces."""
 
     con: duckdb.DuckDBPyConnection
     trace_id: str

@@ -44,7 +44,7 @@ def copying(name: str, bytes_copied: int | None = None) -> Trace:
 
 
 def operators(takes: float, kernel_takes: float) -> Trace:
-    """Return ten operators in sequence, each of which launches a kernel; both durations are in us."""
+    """Return ten operators in sequence, each of which launches a kernel. Durations are in us."""
     starts, events = [i * takes for i in range(10)], []
     free = 0.0
     for number, start in enumerate(starts):
@@ -88,7 +88,7 @@ def collective(name: str) -> Trace:
 
 
 def preparing(launched_us: float) -> Trace:
-    """Return a host function of 400 us that launches `launched_us` of 1000 us of GPU work."""
+    """Return a host function of 400 us that launches `launched_us` of the trace's 1000 us of GPU work."""
     inside = [op("aten::to", 390, 10), *launched(392, (410, launched_us), 1, "cast")]
     return [
         *(annotation("prepare", 0, 400), *inside),

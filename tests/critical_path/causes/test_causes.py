@@ -184,7 +184,7 @@ def test_all_small_shared_traces(shared: Path) -> None:
 
 @pytest.mark.slow
 def test_a_large_shared_trace(trace: Path) -> None:
-    """The invariants of the path and of every prediction apply, too; the models of all run once."""
+    """The invariants of the causes, the path and every prediction hold; the models run once for all of them."""
     of_path = {*invariants.TABLES, *load_catalog().models["_gpu_claims"].dependencies}
     (subject,) = asked_all([trace], steps=True, tables=of_path)
     with subject.con:
@@ -332,11 +332,15 @@ MORE["wait outside of operators"] = [
 
 @pytest.mark.slow  # 4 s
 def test_a_synchronization_that_a_copy_needs_is_its_operators_own(more: dict[str, Why]) -> None:
-    """This also applies to a wait outside of operators if it waits for a copy to the host."""
+    """A wait for a copy to the host is not a cause if the host needs the copied data.
+
+    Inside an operator, the wait's time belongs to the operator. Outside operators, only the return of the call counts
+    as synchronization.
+    """
     of_item, copied = (checked(more[f"wait {where}"]) for where in ("in an operator", "outside of operators"))
     assert of_item[("host_operators", "aten::item")] == 17
     assert not [cause for cause, _ in of_item if cause == "synchronization"]
-    assert copied[("synchronization", "cudaStreamSynchronize")] == 9  # only the time until it returns
+    assert copied[("synchronization", "cudaStreamSynchronize")] == 9  # the return of the call after the copy
     assert copied[("host_operators", "aten::mm")] == 10
 
 
@@ -411,7 +415,7 @@ TRACES["long first wait"] = [
 
 
 def test_a_first_wait_that_takes_long_is_no_initialization(whole: dict[str, Why]) -> None:
-    """The trace does not contain the GPU activity that the call waits for."""
+    """A long first wait is not initialization, even if the trace lacks the GPU activity that it waits for."""
     causes = checked(whole["long first wait"])
     assert causes["host_operators", "aten::to"] >= 8900
     assert not [cause for cause, _ in causes if cause == "initialization"]
@@ -473,7 +477,7 @@ TRACES["step"] = [*LAUNCHED, x("user_annotation", "ProfilerStep#3", 0, 600), ker
 
 
 def test_a_first_call_that_takes_long_is_initialization_and_others_of_its_name_are_not(whole: dict[str, Why]) -> None:
-    """The profiler's step annotations are not a cause either."""
+    """Step annotations of the profiler are not the cause of the time between operators."""
     of_call, of_step = checked(whole["long first call"]), checked(whole["step"])
     assert of_call[("initialization", "aten::conv")] == 9000
     assert of_call[("host_operators", "aten::conv")] == 270
@@ -501,9 +505,10 @@ def around(frame: str) -> list[dict[str, Any]]:
 
 @pytest.mark.slow  # 4 s
 def test_starting_and_stopping_the_profiler_is_the_profiler_itself(more: dict[str, Why]) -> None:
-    """The test covers calls before the first kernel and between kernels.
+    """Functions of PyTorch and JAX that start or stop the profiler have the cause profiler.
 
-    Functions whose name merely contains a word of the profiler count as host time.
+    They run before the first kernel and between kernels. Other functions whose names contain a word of the profiler
+    count as host time.
     """
     for frame in (*PROFILERS, *NO_PROFILERS):
         causes = checked(more[frame])
@@ -557,9 +562,9 @@ TRACES["loader"] = [event for n in range(3) for event in loading_step(n + 1, 100
 
 
 def test_annotations_that_pytorch_wrote_as_operators_own_no_hand_over(whole: dict[str, Why]) -> None:
-    """Removing the data loader saves all of its time, although the steps are written as operators.
+    """Profiler steps written as operators are not causes, so removing the data loader saves nearly all of its time.
 
-    In such a step, the autograd thread begins when the caller stops.
+    In each step, the autograd thread starts 5 us after the calling thread stops.
     """
     why = whole["loader"]
     first = why.causes[0]
@@ -581,9 +586,10 @@ TRACES["gloo"] = [*round_of(0, 2), *round_of(1000, 3), *round_of(2000, 2)]
 
 
 def test_collectives_of_the_host_own_the_time_in_which_their_caller_waits(whole: dict[str, Why]) -> None:
-    """Gloo's threads take turns, and each starts a collective that an operator requested.
+    """While a thread waits for a collective of Gloo, the time belongs to the collective.
 
-    The caller resumes when the collective ends.
+    Gloo's threads take turns, and each starts a collective that an operator requested. The caller resumes when the
+    collective ends.
     """
     why = whole["gloo"]
     check(why)
@@ -720,7 +726,10 @@ def test_the_median_stands_beside_the_length_without_the_profiler() -> None:
 
 @pytest.mark.slow  # 6 s
 def test_how_many_steps_a_window_has_is_told_unless_the_trace_has_none() -> None:
-    """The window of a step has one step, however far the GPU lags behind."""
+    """The answer for a step counts one step, however far the GPU lags behind.
+
+    The number of steps is None if the trace has no steps.
+    """
     steps = [x("user_annotation", f"ProfilerStep#{number}", 20 * number, 20) for number in (1, 2, 3)]
     steps += [op("aten::add", 45, 5), op("aten::add", 65, 5)]
     launched = [op("aten::mm", 22, 5), call("cudaLaunchKernel", 23, 2, 1), kernel("gemm", 30, 900, 1)]
@@ -733,7 +742,7 @@ def test_how_many_steps_a_window_has_is_told_unless_the_trace_has_none() -> None
 def test_computing_is_what_the_breakdown_counts() -> None:
     """Stages of MTIA jobs, such as event waits, do not count as computing.
 
-    A CUDA graph recorded as a whole does, because its kernels are unknown.
+    A CUDA graph recorded as a whole counts as computing, because its kernels are unknown.
     """
     names = {"permute_2d": 400, "job_exe - event wait": 200, "pe_exe": 100, "hccl_all_reduce": 50, "dma_request": 25}
     events, at = [call("runFunction - job_prep", 0, 10, 1, cat="mtia_runtime")], 20.0
@@ -775,7 +784,7 @@ TRACES["mtia"] = [
 
 
 def test_stages_that_overlap_add_nothing_to_computing(whole: dict[str, Why]) -> None:
-    """An event wait and another stage of MTIA jobs overlap two kernels and a collective."""
+    """Only two kernels count as computing, although stages of MTIA jobs and a collective overlap them."""
     why = whole["mtia"]
     check(why)
     ((compute_ns, other_ns, idle_ns),) = rows_of(
@@ -794,7 +803,10 @@ TRACES["no stream"] = [
 
 
 def test_gpu_work_without_a_stream_waits_on_no_stream(whole: dict[str, Why]) -> None:
-    """AMD records copies without a queue. Both activities were launched long before they start."""
+    """The time before copies without a queue, as AMD records them, is a wait on `no stream`.
+
+    The second copy was launched 2.3 ms before it starts.
+    """
     assert ("gpu_waiting", "no stream") in by_cause(whole["no stream"])
     assert stream_name(-1) == "no stream"
 

@@ -94,7 +94,7 @@ NO_CAUSE = {"item_each_micro": "while the host waits the GPU computes; that it s
 
 @pytest.mark.slow
 def test_commands_fixes_and_causes_of_runs_of_another_recorder() -> None:
-    """For each program, the planted cause, as truth.json names it, is one of the first two."""
+    """For each program outside NO_CAUSE, one of the first two causes is the planted cause that truth.json names."""
     subjects = {trace.name.removesuffix(".A.json.gz"): subject for trace, subject in check(ANOTHER_RECORDER).items()}
     programs = json.loads((FOLDERS[1] / "truth.json").read_text(encoding="utf-8"))["programs"]
     titles = {name: [cause.title for cause in subject.why().causes[:2]] for name, subject in subjects.items()}
@@ -109,9 +109,9 @@ def test_commands_fixes_and_causes_of_runs_of_another_recorder() -> None:
 
 @pytest.mark.slow  # in some recorded runs, this is the default
 def test_commands_of_a_window_whose_time_without_the_profiler_is_known() -> None:
-    """Their numbers are scaled to the time without the profiler.
+    """The savings of the printed commands refer to the known time without the profiler.
 
-    A step takes 1.65 ms with the profiler, and the steps cover nearly all of the window.
+    A step takes 1.65 ms with the profiler and 0.9 ms without it, and the steps cover nearly all of the window.
     """
     trace = str(SYNCHRONIZED)
     why = json.loads(CliRunner().invoke(app, ["why", trace, "--untraced", "0.9ms", "--json"]).stdout)
@@ -125,7 +125,10 @@ def test_commands_of_a_window_whose_time_without_the_profiler_is_known() -> None
 
 @pytest.mark.slow  # 6 s
 def test_the_command_line_gives_the_same_numbers() -> None:
-    """The cause's name is not the name of an event, and its command is parsed as the shell parses it."""
+    """The printed commands return the printed savings on the command line.
+
+    The cause's name is not the name of an event, and its command is parsed as the shell parses it.
+    """
     why = json.loads(CliRunner().invoke(app, ["why", str(EARLIER_WORK), "--json"]).stdout)
     row = next(row for row in why["causes"] if row["cause"] == "earlier_work")
     answer = json.loads(CliRunner().invoke(app, [*shlex.split(row["command"])[1:], "--json"]).stdout)
@@ -140,7 +143,10 @@ OPTIMIZED = [
 
 
 def test_a_window_that_a_lake_stores_has_causes_and_a_cost_of_the_profiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stored tables are views, which no model replaces. The test covers one trace and the ranks of a capture."""
+    """Causes and the profiler's cost can be computed from tables that a lake stores.
+
+    These tables are views, which no model replaces. The test covers one trace and the ranks of a capture.
+    """
     con, trace_id = connect({"traceEvents": OPTIMIZED, "schemaVersion": 1})
     catalog = load_catalog()
     lake: Any = SimpleNamespace(catalog=lambda: catalog)

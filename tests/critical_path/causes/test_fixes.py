@@ -163,7 +163,7 @@ def test_a_fix_saves_what_one_can_count(fix: str, hand_made: dict[str, Saved]) -
 
 
 def test_a_fused_optimizer_keeps_the_gpu_time_of_the_kernel_with_the_most_time(hand_made: dict[str, Saved]) -> None:
-    """This kernel takes 4000 of the 5000 us of GPU time, and a fifth of the launches remain."""
+    """The kernel with the most time takes 4000 of the 5000 us of GPU time. A fifth of the launches remain."""
     saved = hand_made["optimizer on the GPU"]["fused_optimizer", ADAM]
     assert saved == pytest.approx(1_000_000, abs=100_000)
     assert "fused_optimizer" not in kinds(hand_made["optimizer of one kernel"])
@@ -175,7 +175,11 @@ def test_a_fused_optimizer_keeps_the_gpu_time_of_the_kernel_with_the_most_time(h
 def test_collectives_and_copies_in_an_optimizer_stay(
     moves: str, saves_us: int, launches: int, all_fixes: dict[str, Fixes]
 ) -> None:
-    """The kernels take 7 times 200, 100 and 400 us. The third kernel is the one that stays only if it computes."""
+    """A fused optimizer keeps its collectives and copies, and the other kernel with the most GPU time.
+
+    The kernels take 7 times 200, 100 and 400 us. The third kernel is a collective, a copy, or computes. Only if it
+    computes, fusing also removes the first kernel.
+    """
     fix = all_fixes[f"optimizer that {moves}"]["fused_optimizer", ADAM]
     assert fix.saves_ns == pytest.approx(1000 * saves_us, abs=100_000)
     assert fix.options.startswith(f"--scale 'cause:optimizer:{ADAM}={round(launches / 21, 4)}' ")
@@ -221,7 +225,7 @@ def test_without_bytes_or_a_known_bus_or_as_fast_as_it_no_copy_gets_faster_by_pi
 
 @MORE
 def test_copies_of_hardly_a_byte_get_faster_and_do_not_go(more_fixes: dict[str, Fixes]) -> None:
-    """Removing the copies would also remove the waits for them."""
+    """Tiny copies are scaled rather than removed, because removing them would also remove the waits for them."""
     options = [retimed.options for (fix, _), retimed in more_fixes["copies of a byte"].items() if fix == "pin_memory"]
     assert options == ["--scale 'kernel:Memcpy HtoD (Pageable -> Device)=0.0001'"]
 
@@ -306,7 +310,7 @@ def freeing(name: str) -> list[dict[str, Any]]:
 
 
 def waiting_behind() -> list[dict[str, Any]]:
-    """Return a call that waits, which begins when one operator ends; that operator begins when another one ends."""
+    """Return two operators and a call that waits, each of which begins when the one before it ends."""
     first = [op("aten::t", 0, 4), op("aten::mm", 4, 16), *launched(6, (30, 500), 1)]
     later = [annotation("log", 560, 400), op("aten::mm", 970, 10), *launched(972, (990, 50), 3)]
     return [*first, call("cudaDeviceSynchronize", 20, 515, 2), *later]
@@ -433,7 +437,7 @@ def all_traces() -> dict[str, Trace]:
 def fixes_of(names: Collection[str], in_hta: str = "") -> dict[str, Fixes]:
     """Return the fixes of the traces with these names; the models run once.
 
-    "HTA" is the trace named `in_hta` in the profile `hta`.
+    If `in_hta` names one of the traces, the key HTA has its fixes in the profile `hta`.
     """
     traces = {name: trace for name, trace in all_traces().items() if name in names}
     con, trace_ids = connect_all(traces.values())
@@ -500,7 +504,7 @@ def test_apart_from_each_other_both_can_be_saved(all_fixes: dict[str, Fixes]) ->
 
 
 def waits_of(times: dict[int, int]) -> Removed:
-    """Return the waits of calls from the wait time by number of the call."""
+    """Return a change that removes only waits; `times` is the wait time by number of the call."""
     nothing = np.zeros(0, dtype=np.int64)
     return Removed(nothing, nothing, np.array([*times], dtype=np.int64), np.array([*times.values()], dtype=np.int64))
 
@@ -508,7 +512,7 @@ def waits_of(times: dict[int, int]) -> Removed:
 def of_savings(
     *saved: int, both: int | dict[tuple[str, ...], int], cause: int = 0
 ) -> list[tuple[int | None, str | None]]:
-    """Return same_place and same_cause of fixes with these savings in a window of 10,000.
+    """Judge fixes with these savings in a window of 10,000, and return same_place and same_cause of each.
 
     Two fixes together save `both`, and the host's cause alone saves `cause`.
     """
@@ -539,16 +543,20 @@ def test_most_of_the_smaller_saving_is_in_the_larger_one() -> None:
 
 
 def test_savings_that_are_no_alternatives_add_up_to_at_most_the_window() -> None:
-    """This is so even if a larger fix covers little of a smaller one, or of each of many."""
+    """If savings add up to more than the window of 10,000, the smaller fix is an alternative to the larger one.
+
+    This is so although both fixes together save 9,900.
+    """
     assert of_savings(6000, 4000, both=9900) == [(None, None), (None, None)]
     assert of_savings(6000, 4001, both=9900) == [(None, None), (0, None)]
 
 
 @pytest.mark.parametrize(("third", "larger"), [(4500, 1), (5000, 0), (5100, 0)])
 def test_what_exceeds_the_window_is_an_alternative_to_that_with_which_it_shares_most(third: int, larger: int) -> None:
-    """The third fix shares 100 with the first and 500 with the second.
+    """Three fixes save 11,000 of the 10,000 in the window, so the third is an alternative to another fix.
 
-    If it shares nothing with either, it is an alternative to the largest.
+    This is the fix with which it shares more: it shares 100 with the first and 500 with the second. If it shares
+    nothing with either, it is an alternative to the largest.
     """
     with_first = 7900 if third == 4500 else 8100
     both = {("0", "1"): 9000, ("0", "2"): with_first, ("1", "2"): third}
@@ -588,7 +596,7 @@ CALLS = {
 
 
 def merged(saved: dict[str, int]) -> set[str]:
-    """Return the names that remain of `do_not_wait` fixes with these savings in a window of 10,000."""
+    """Judge `do_not_wait` fixes with these savings in a window of 10,000, and return the names that remain."""
     tried = [Candidate("do_not_wait", name, Scenario(((f"wait:{name}", 0.0),))) for name in saved]
 
     def saves(scenario: Scenario) -> int:
@@ -618,7 +626,10 @@ def test_single_waits_remain_beside_all_waits_that_save_more() -> None:
 
 
 def test_waits_in_a_function_or_call_are_beside_those_in_its_operators(all_fixes: dict[str, Fixes]) -> None:
-    """If a function waits mostly in one operator, both are one fix."""
+    """The waits of a function or call, and the waits of an operator in it, are separate fixes.
+
+    If a function waits mostly in one operator, both are a single fix.
+    """
     for trace, outer in (
         ("waits in a function and its operators", WAITS_IN),
         ("waits in operators and beside", "cudaStreamSynchronize"),
@@ -634,7 +645,7 @@ def test_only_what_a_screen_shows_is_compared() -> None:
 
 
 def test_all_waits_are_a_fix_where_they_save_more_than_one_of_them(hand_made: dict[str, Saved]) -> None:
-    """The wait at the end of a trace hides no other wait."""
+    """If the second of two waits is at the end of the trace, removing both is not a separate fix."""
     twice, at_the_end = hand_made["waits twice"], hand_made["waits at the end"]
     assert twice["do_not_wait", "*"] > max(twice["do_not_wait", "aten::item"], twice["do_not_wait", "aten::nonzero"])
     assert ("do_not_wait", "aten::item") in at_the_end and ("do_not_wait", "*") not in at_the_end
@@ -655,9 +666,9 @@ def test_float32_products_gain_what_the_fastest_units_of_the_device_give(
 
 
 def test_a_wait_outside_operators_is_named_after_the_function_around_it(all_fixes: dict[str, Fixes]) -> None:
-    """The call's name is used if the trace has no stacks.
+    """A wait outside operators has the name of its call if the trace has no stacks.
 
-    It is also used if the stacks contain only functions of PyTorch and Python.
+    This is also so if the stacks contain only functions of PyTorch and Python.
     """
     in_function, in_libraries, without = (
         {name: retimed for (fix, name), retimed in all_fixes[trace].items() if fix == "do_not_wait"}
@@ -682,21 +693,30 @@ def test_what_takes_longer_ahead_saves_the_rest(more_made: dict[str, Saved]) -> 
 
 @MORE
 def test_memory_that_is_not_freed_waits_for_nothing(more_made: dict[str, Saved]) -> None:
-    """The kernel overlaps the host work after the call, and only 100 us belong to the call."""
+    """If the memory is not freed, the kernel overlaps the host work after the call.
+
+    Only 100 us belong to the call itself.
+    """
     assert more_made["frees"]["no_empty_cache", ""] == 539_000
     assert "do_not_wait" not in kinds(more_made["frees"])
 
 
 @pytest.mark.slow  # 2 s: tests/critical_path/whatif/test_inclusive.py
 def test_operators_that_are_gone_leave_the_wait_for_their_results() -> None:
-    """In each of four steps, the GPU takes 500 us, and then the host takes 420 us."""
+    """If the operators are removed, the host still waits for their results.
+
+    In each of four steps, the GPU takes 500 us, and then the host takes 420 us.
+    """
     with asked(synchronized_steps(530)) as subject:
         saves_us = subject.saves_us(f"tracelake what-if {TRACE} --remove cause:host_operators")
     assert 0 < saves_us < 4010 - 4 * (500 + 420)
 
 
 def test_a_fix_of_gpu_work_says_that_streams_overlap(all_fixes: dict[str, Fixes]) -> None:
-    """A fix of host work does not. The what-if side is tested in tests/critical_path/whatif/test_shared_gpu.py."""
+    """The caveat of a fix of GPU work reports overlapping streams; a fix of host work has no such caveat.
+
+    The what-if side is tested in tests/critical_path/whatif/test_shared_gpu.py.
+    """
     caveats = {row["fix"]: row["caveat"] for row in rule_rows("fix_kinds")}
     shared = "GPU work of several streams overlaps for 0.30 ms ("
     overlapping, alone = (
@@ -745,7 +765,7 @@ def test_fixes_that_cannot_be_judged_are_absent_and_never_zero(
 
 @pytest.mark.slow  # 2 s
 def test_a_window_with_a_cycle_has_no_fixes() -> None:
-    """No known trace has a cyclic graph, so the test deletes the path, which such a window does not have."""
+    """No known trace has a cyclic graph, so the test deletes the longest path, which a cyclic graph does not have."""
     con, _ = connect_all([synchronized_steps(530)])
     with con:
         run_models(con, load_catalog(), ["_longest_path"])

@@ -218,7 +218,7 @@ def test_copies_within_the_gpu_are_not_copied_ahead() -> None:
 
 
 def test_a_synchronization_for_a_copy_to_pageable_memory_is_needed_on_intel(programs: dict[str, Asked]) -> None:
-    """PTI names pageable memory M and pinned memory H."""
+    """On Intel, a wait for a copy to pageable memory is needed. PTI names pageable memory M and pinned memory H."""
     con = programs["copies"].con
     to_host = con.execute("SELECT name, to_host FROM _event_names WHERE cat = 'gpu_memcpy'").fetchall()
     assert dict(to_host) == dict(zip(COPIES, (True, True, False), strict=True))
@@ -253,7 +253,10 @@ def test_threads_of_one_number_are_named_after_their_processes(programs: dict[st
 def test_commands_of_a_step_are_of_the_step_also_where_nobody_asked_with_options(
     programs: dict[str, Asked],
 ) -> None:
-    """Notebooks and MCP request windows without command-line options."""
+    """The commands printed for a step contain the option that selects it.
+
+    This also applies in notebooks and MCP, which request windows without command-line options.
+    """
     for window_id, window in (("full", []), ("ProfilerStep#7", ["--annotation", "ProfilerStep#7"])):
         document = programs["steps"].why(window_id, without_profiler=False).as_json()
         commands = [row[key] for row in document["causes"] for key in ("command", "cause_command")]

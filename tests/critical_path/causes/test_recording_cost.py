@@ -1,4 +1,7 @@
-"""What the profiler costs a window: planted and taken away again, both sides of the thresholds, and real pairs of runs."""
+"""The cost of recording a window's host events.
+
+The tests subtract planted costs again, cover both sides of the thresholds, and use real pairs of runs.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,10 @@ Trace = dict[str, Any] | list[dict[str, Any]] | Path
 
 
 def costs_of(*traces: Trace) -> list[dict[str, Any]]:
-    """The rows of profiler_cost for whole traces, and `rows`: how many causes they have without the profiler."""
+    """Return the rows of profiler_cost for whole traces.
+
+    Their column `rows` is the number of causes without the profiler.
+    """
     con, ids = connect_all(traces)
     with con:
         run_models(con, load_catalog(), TABLES)
@@ -39,7 +45,7 @@ def costs_of(*traces: Trace) -> list[dict[str, Any]]:
 
 
 def costs_in(con: duckdb.DuckDBPyConnection) -> dict[str, dict[str, Any]]:
-    """The rows of `costs_of`, by trace."""
+    """Return the rows that `costs_of` describes, for all traces of the connection, by trace id."""
     rows = database.rows_of(
         con,
         "SELECT p.*, (SELECT count(*) FROM causes_without_profiler AS c WHERE c.trace_id = p.trace_id) AS rows "
@@ -61,20 +67,20 @@ def answer(trace: Trace, without: bool | None = None, untraced_ns: int | None = 
 
 
 def gaps(us: float) -> dict[str, Any]:
-    """A window of 1 ms of which recording its operators cost so much."""
+    """Return two operators in a window of 1 ms. Recording them takes `us` of the window."""
     events = [op("a", 0, 400), op("b", 600, 400)]
     return document(events, {**FREE, "operator": us})
 
 
 def pairs(delay_us: float, times: int = 8) -> dict[str, Any]:
-    """So many operators that begin another one after so long."""
+    """Return `times` operators, each of which starts another operator `delay_us` after its own start."""
     events = []
     for i in range(times):
         events += [op("aten::t", 100 * i, 50), op("aten::transpose", 100 * i + delay_us, 10)]
     return document(events)
 
 
-# name: a column of profiler_cost, and its values on both sides
+# threshold's name: a column of profiler_cost, and by its value a trace on each side of the threshold
 VALUES = {
     "cheap_operator_ns": ("slowness", {1.0: pairs(0.550), 551 / 550: pairs(0.551)}),
     "cheap_operator_times": ("slowness", {3.0: pairs(1.650), 1.0: pairs(1.651)}),
@@ -87,7 +93,7 @@ WHOLE = {"whole_steps": (450, 449)}
 
 
 def steps_in_any_order() -> list[dict[str, Any]]:
-    """Steps one behind the other, an annotation around all of them, and events that the file has in any order."""
+    """Return consecutive steps and an annotation around all of them, in random order in the file."""
     events = [x("user_annotation", "fit", 0, 1000)]
     for step in range(8):
         start = 10 + 100 * step
@@ -98,7 +104,7 @@ def steps_in_any_order() -> list[dict[str, Any]]:
 
 
 def two_steps(length: float) -> list[dict[str, Any]]:
-    """Of this length each, in a window of 1 ms."""
+    """Return two steps of `length` us each in a window of 1 ms."""
     steps = (annotation("ProfilerStep#1", 0, length), annotation("ProfilerStep#2", length, length))
     return [op("aten::mm", 0, 1000), *launched(10, (30, 300), 1), *steps]
 
@@ -123,10 +129,10 @@ class Batch:
     con: duckdb.DuckDBPyConnection
     ids: dict[str, str]
     rows: dict[str, dict[str, Any]]
-    """Of profiler_cost, as those of `costs_of`, by name."""
+    """The rows of `costs_of`, by name of the trace."""
 
     def costs_again(self, name: str, untraced_ns: int | None = None) -> list[dict[str, Any]]:
-        """The rows of profiler_cost as computed now for a trace, in the order of its windows."""
+        """Recompute the rows of profiler_cost for a trace, and return them in the order of window ids."""
         request_windows(self.con, [])
         if untraced_ns is not None:
             request_profiler_cost(self.con, [WindowRequest(self.ids[name])], None, untraced_ns)
@@ -149,7 +155,7 @@ def batch() -> Batch:
 
 
 def length_of(events: list[dict[str, Any]]) -> float:
-    """From the first start to the last end, ns."""
+    """Return the time from the first start to the last end, in ns."""
     return 1000 * (max(e["ts"] + e["dur"] for e in events) - min(e["ts"] for e in events))
 
 
@@ -172,14 +178,18 @@ MORE: dict[str, list[Trace]] = {
 
 @pytest.fixture(scope="module")
 def more() -> dict[str, list[dict[str, Any]]]:
-    """Of MORE the rows of `costs_of`; the models run once."""
+    """Return the rows of `costs_of` for the traces of MORE; the models run once."""
     rows = iter(costs_of(*(trace for traces in MORE.values() for trace in traces)))
     return {name: [next(rows) for _ in traces] for name, traces in MORE.items()}
 
 
 @pytest.mark.slow  # 4 s
 def test_a_planted_cost_is_taken_away_again(more: dict[str, list[dict[str, Any]]]) -> None:
-    """Where the host binds, where both do by turns, and where the GPU does, whose time stays."""
+    """The window without the profiler is as long as the program without planted costs.
+
+    The host binds, then host and GPU bind in turns, and with kernels of 60 us the GPU binds, so the length hardly
+    changes.
+    """
     for kernel_us, row in zip(KERNELS_US, more["planted"], strict=True):
         assert row["slowness"] == 1 and row["n_frames"] == 48 and row["n_operators"] == 48 and row["n_annotations"] == 4
         plain = length_of(program(kernel_us, FREE))
@@ -199,7 +209,7 @@ def test_what_it_costs_is_no_more_than_its_events(batch: Batch) -> None:
 
 @pytest.mark.slow  # 4 s
 def test_calls_of_every_vendor_cost(more: dict[str, list[dict[str, Any]]]) -> None:
-    """And with them the operators cost what they do beside calls."""
+    """Calls of every vendor's category have the same recording cost, and so have the operators around them."""
     of_cuda, *others = [(row["calls_ns"], row["operators_ns"]) for row in more["vendors"]]
     assert VENDORS[0] == "cuda_runtime" and of_cuda[0] > 0 and set(others) == {of_cuda}
 
@@ -217,7 +227,7 @@ def test_a_trace_that_says_it_cost_nothing_is_as_long_without(batch: Batch) -> N
 
 @pytest.mark.slow  # 4 s
 def test_what_is_not_known_is_null(more: dict[str, list[dict[str, Any]]]) -> None:
-    """Other writers, and traces without operators."""
+    """Costs are NULL for traces of other writers and for traces without operators."""
     for row in more["unknown"]:
         assert row["length_ns"] > 0 and row["rows"] == 0
         unknown = ("without_profiler_ns", "n_operators", "operators_ns", "calls_ns", "slowness", "scale")
@@ -242,7 +252,7 @@ def test_weights_are_never_negative() -> None:
 def test_what_an_edge_has_no_time_for_is_removed_from_the_next_of_its_thread() -> None:
     weight = np.array([5, 100, 12, 5, 5])
     cost = cost_of_edges(10, 10, 0, 10, 10, chains=[[3, 4, 2], [0, 1]])
-    # The first thread still has 10 ns to pass on after its edges 3 and 4; the second 5 after its edge 0.
+    # Edges 3 and 4 are 10 ns shorter than their cost, which edge 2 of this thread loses. Edge 1 loses 5 ns for edge 0.
     assert cost.weights_without(weight).tolist() == [0, 85, 2, 0, 0]
     assert cost.weights_without(weight, 0.5).tolist() == [0, 95, 12, 0, 0]
 
@@ -253,7 +263,10 @@ def test_nothing_is_removed_from_time_before_the_event_that_cost_it() -> None:
 
 
 def test_an_operator_right_after_the_start_of_another_is_recorded_in_its_own_time(batch: Batch) -> None:
-    """Of 10 us half falls before it, where there is 1 us only."""
+    """Half of the 10 us of recording b falls before b, but b starts only 1 us after a.
+
+    So 4 us of this half are subtracted from the time of b.
+    """
     assert batch.rows["nested"]["without_profiler_ns"] == 400_000 - 10_000
 
 
@@ -313,7 +326,10 @@ def test_it_is_calibrated_to_a_known_time() -> None:
 
 
 def test_the_time_of_a_step_is_not_that_of_what_is_beside_the_steps(batch: Batch) -> None:
-    """Four steps of 150 us without the profiler, after 300 us of something else, and 13 us after the last."""
+    """The time per step excludes the 300 us of other work before the four steps and the 13 us after them.
+
+    Without the profiler, a step takes 150 us.
+    """
     without_ns = batch.rows["beside steps"]["without_profiler_ns"]
     assert without_ns == pytest.approx(4 * 150_000 + 313_250, rel=0.003)
     with pytest.raises(ValueError, match=r"it takes from 8\.7 us to 2\d\d\.\d us a step"):
@@ -362,7 +378,7 @@ GPU_BINDS = (*GPU_BINDS, "side_stream_binds.A", "side_stream_binds.B", "slow_loa
 
 
 def errors_of(shared: Path) -> dict[str, float]:
-    """How far the runs of the pairs are from the time that they took without the profiler, as a share of that."""
+    """Return the relative error of the computed step time without the profiler, by recorded run."""
     folder = shared / "traces/h100_pairs"
     if not folder.is_dir():
         pytest.skip("../shared/traces/h100_pairs is not there")
@@ -384,7 +400,7 @@ def errors_of(shared: Path) -> dict[str, float]:
 def test_nine_of_ten_runs_are_within_15_percent_and_within_5_where_the_gpu_binds(shared: Path) -> None:
     errors = errors_of(shared)
     assert len(errors) == 22
-    # Two in which the host binds, one of them with stacks, and one in which the GPU does.
+    # In two of these runs the host binds, and one of the two has stacks. In the third run, the GPU binds.
     assert max(abs(errors[name]) for name in ("launch_bound.A", "slow_loader.A", "big_products.B")) <= 0.15
     assert sum(abs(error) <= 0.15 for error in errors.values()) >= 0.9 * len(errors), errors
     assert {name: error for name, error in errors.items() if name in GPU_BINDS and abs(error) > 0.05} == {}

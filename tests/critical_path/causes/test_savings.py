@@ -131,7 +131,10 @@ def test_a_cause_is_retimed_by_its_sum_and_a_name_by_its_own_time() -> None:
 def test_of_a_large_graph_names_are_retimed_before_causes_of_small_names(
     monkeypatch: pytest.MonkeyPatch, retimings: int, n_causes: int
 ) -> None:
-    """The first cause, its eight names and their halves are 17 retimings."""
+    """The first cause, its eight names and the halves of these names take 17 retimings.
+
+    Each of the next two retimings is used for another cause.
+    """
     n_edges = sum(map(len, _SMALL_NAMES.values()))
     monkeypatch.setattr(savings, "_EDGES", retimings * n_edges)
     rows = retimed(_SMALL_NAMES)

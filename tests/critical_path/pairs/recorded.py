@@ -51,9 +51,9 @@ class Recording:
 
 
 def read(folder: Path) -> Recording:
-    """Read the pairs of a folder whose program ran.
+    """Read a folder's pairs, except those whose program did not run in both variants.
 
-    Raise FileNotFoundError if truth.json or a trace of it is missing.
+    Raise FileNotFoundError if truth.json or one of its traces is missing.
     """
     content = json.loads((folder / "truth.json").read_text(encoding="utf-8"))
     ran = {name: program for name, program in content["programs"].items() if {"A", "B"} <= {*program}}

@@ -124,7 +124,7 @@ def is_right(judged: Judged) -> bool:
 
 
 def is_forbidden(judged: Judged) -> bool:
-    """Return whether the first cause must not be first."""
+    """Return whether the pair forbids this first cause."""
     return judged.cause in judged.pair.forbidden
 
 

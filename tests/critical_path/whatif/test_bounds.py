@@ -34,7 +34,7 @@ def answers(window: Window, scenarios: list[Scenario]) -> list[Comparison]:
 
 
 def busiest(window: Window, weight: np.ndarray) -> int:
-    """Return the largest time that one stream works, or one thread in its operators and calls, in ns."""
+    """Return the longest busy time of a stream, or of a thread in its operators and calls, in ns."""
     own = window.own_time_of
     gaps = window.gap_owner < len(window.events.event_id)
     thread = np.append(window.events.thread, -1)[own]

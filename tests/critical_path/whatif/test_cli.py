@@ -47,9 +47,9 @@ def test_json_of_one_scenario(trace: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_streams_whose_waits_are_not_in_the_trace_are_told_beside_the_number(trace: Path, tmp_path: Path) -> None:
-    """The caveat appears for a file and for its saved path, in text and JSON.
+    """The caveat unseen_waits appears for a file and for its saved path, in text and JSON.
 
-    It does not appear if cuda_sync rows record the waits, or for one stream.
+    It does not appear if cuda_sync rows record the waits, or if the trace has a single stream.
     """
     document = json.loads(trace.read_text())
     said = []
@@ -89,7 +89,10 @@ def test_scenarios_of_a_file(trace: Path, tmp_path: Path) -> None:
 def test_one_answer_of_many_is_in_memory_at_a_time(
     trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each answer has arrays as long as the graph. If one scenario fails, no answer is shown."""
+    """Only one answer is in memory at a time, because each has arrays as long as the graph.
+
+    If one scenario fails, no answer is shown.
+    """
     made: list[weakref.ref[before_after.Comparison]] = []
 
     def noted(*asked: Any) -> Iterator[before_after.Comparison]:
@@ -156,7 +159,7 @@ def test_errors_name_the_way_out(trace: Path, words: tuple[str, ...], message: s
 @pytest.mark.slow  # 4 s each
 @pytest.mark.parametrize("kernel_us", [1.0, 40.0])
 def test_a_drawing_without_the_profiler_is_as_long_as_the_answer(tmp_path: Path, kernel_us: float) -> None:
-    """This also applies if the profiler's cost was on the path before a removed event."""
+    """The drawing is as long as the answer, even if the removed event followed the profiler's cost on the path."""
     path = tmp_path / "trace.json"
     path.write_text(json.dumps(document(program(kernel_us, COST), COST)))
     done = what_if(path, "--remove", "ProfilerStep#2", "--without-profiler", "--redraw", tmp_path / "drawn", "--json")
@@ -175,7 +178,7 @@ def test_what_a_capture_cannot_be_asked_is_refused(tmp_path: Path, words: tuple[
 
 @pytest.mark.parametrize("named", ["c0ffee", "0"])
 def test_the_id_of_a_capture_is_a_capture(monkeypatch: pytest.MonkeyPatch, named: str) -> None:
-    """The commands that `why` prints name a capture by its id."""
+    """The command accepts the id of a capture, because the commands that `why` prints name captures by their ids."""
     monkeypatch.setattr(whatif, "is_capture_id", lambda name, _: name == "c0ffee")
     monkeypatch.setattr(whatif_capture, "capture_what_if", lambda *_: print("of all ranks"))
     done = what_if(named, "--remove", "cpu")

@@ -175,7 +175,7 @@ def test_a_window_without_edges_is_an_error() -> None:
 def captured(seed: int, profile: str = "default") -> tuple[duckdb.DuckDBPyConnection, PathAnswer, Window | None]:
     """Return a random capture, its path, and its window, or None for the window if the path does not exist.
 
-    Without a path, the capture contradicts itself.
+    A capture without a path contradicts itself.
     """
     events = random_capture(seed)["traceEvents"]
     con, trace_id = connect(events)
@@ -189,7 +189,7 @@ def captured(seed: int, profile: str = "default") -> tuple[duckdb.DuckDBPyConnec
 @pytest.mark.slow  # 2 s; tests above check answers computed by hand
 @pytest.mark.parametrize("profile", first_of(["default", "hta"], 1))
 def test_before_is_the_critical_path(profile: str) -> None:
-    """Length and summary equal those of the command and of the tables."""
+    """The unchanged window has the length and summary of the critical-path command and of the tables."""
     for seed in range(3):
         _, expected, window = captured(seed, profile)
         if window is None:
@@ -303,7 +303,7 @@ def test_a_hundred_scenarios_sort_a_real_graph_once(shared: Path) -> None:
 
 
 def test_a_type_is_named_as_hta_writes_it() -> None:
-    """HTA's name may differ from the type's name."""
+    """HTA's name of an edge type is accepted, even if it differs from the type's name."""
     texts = ("edge:OPERATOR_KERNEL", "edge:critical_path_operator", "edge:operator")
     lengths = {answer("chain", Scenario(((text, 0.5),))).after.length_us for text in texts}
     assert len(lengths) == 1

@@ -271,7 +271,10 @@ def test_work_goes_with_the_operator_that_launched_it_whenever_it_began(windows:
 
 
 def test_work_behind_earlier_work_goes_with_the_operator_that_launched_it(windows: Windows) -> None:
-    """The wait for the earlier work remains, because it began with the launch, 5 us after the operator."""
+    """Removing an operator also removes its kernel that is queued behind earlier work.
+
+    The wait for the earlier work remains, because it began with the launch, 5 us after the operator.
+    """
     assert length(windows["behind earlier work"], "first") == 400_551 - 50 - 5
 
 

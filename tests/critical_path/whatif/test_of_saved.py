@@ -190,9 +190,9 @@ HELD_UP = [
 
 @pytest.mark.slow
 def test_work_from_before_the_window_stays_what_it_is(tmp_path: Path) -> None:
-    """The time remains in what-if from the trace, from the file, and after an edit.
+    """Work from before the window keeps its time in what-if from the trace, from the file, and after an edit.
 
-    No scenario of gaps or operators removes it.
+    No scenario of gaps or operators removes this time.
     """
     con, trace_id = connect(HELD_UP)
     request = WindowRequest(trace_id, "w", annotation="ProfilerStep")

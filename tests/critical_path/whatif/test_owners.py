@@ -90,7 +90,7 @@ def longest(target: str, factor: float, profile: str) -> float:
 
 
 @pytest.mark.parametrize("profile", first_of(["default", "hta"], 1))
-# Not 0, which deletes the delays before the work, too.
+# Not 0, because that would also delete the delays before the work.
 @pytest.mark.parametrize("factor", first_of([0.5, 1e-9, 20.0], 1))
 @pytest.mark.parametrize("target", ["op:aten::add", "op:aten::m*", "module:Net_0", "module:Linear_*"])
 def test_networkx_finds_the_same_length(target: str, factor: float, profile: str) -> None:
@@ -185,7 +185,10 @@ def test_the_caveat_says_how_much_no_target_can_select(decode: dict[str, Path]) 
 
 @pytest.mark.slow  # the tests above use the command
 def test_a_notebook_asks_the_same(tmp_path: Path) -> None:
-    """The notebook's path is saved without operators, which are read from the trace again."""
+    """A notebook accepts the same targets as the command.
+
+    The notebook's path is saved without operators, which are read from the trace again.
+    """
     from pipelines.faces.notebook import TraceAnalysis
 
     file = tmp_path / "rank0.json"

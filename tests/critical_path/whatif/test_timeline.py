@@ -38,7 +38,7 @@ def rows_of(stretches: Stretches) -> list[Time]:
 
 
 def points(rows: list[Time]) -> set[tuple[int, int]]:
-    """Return the multiples of half a ns in any of the times, ends included; odd ones are inside of a ns."""
+    """Return each half nanosecond that the times contain, ends included. Odd numbers are within a nanosecond."""
     return {(thread, half) for thread, start, end in rows for half in range(2 * start, 2 * end + 1)}
 
 
@@ -180,7 +180,7 @@ def test_launches_and_waits_are_no_time_of_the_host() -> None:
 
 
 def test_an_event_holds_calls_of_its_thread_after_seconds_too() -> None:
-    """Captures have 32-bit thread numbers, which overflow if a thread is combined with such long times."""
+    """Captures have 32-bit thread numbers, which overflow if a thread is combined with times of seconds."""
     later = 3_000_000_000
     line = line_of([(1, 0, 1, 10), (2, 0, 2, later), (GPU, 0, 1, later)])
     line = replace(line, thread=line.thread.astype(np.int32))

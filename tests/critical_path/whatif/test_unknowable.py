@@ -74,7 +74,11 @@ def _predicted(trace: list[dict[str, Any]], change: dict[str, float]) -> Compari
 def test_alike_without_sync_events_and_not_alike_in_truth(
     program: Callable[[Machine, int], None], change: dict[str, float], other: list[str]
 ) -> None:
-    """`other` contains caveats that are unrelated to waits."""
+    """Two programs have equal traces without sync events, but react differently to a change.
+
+    So a prediction without sync events carries the caveat unseen_waits. `other` lists caveats that are unrelated to
+    waits.
+    """
     with_sync = [_trace(program, stream, {}) for stream in (FIRST, SECOND)]
     without_sync = [[event for event in trace if event.get("cat") != "cuda_sync"] for trace in with_sync]
     assert without_sync[0] == without_sync[1] and with_sync[0] != with_sync[1]

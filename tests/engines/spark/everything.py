@@ -33,7 +33,10 @@ S = 10**9
 
 
 def lake_of_everything(folder: Path, traces: Path) -> Lake:
-    """Create the lake `<folder>/lake`. `traces`: the folder of the real traces; missing ones are skipped."""
+    """Create the lake `<folder>/lake`.
+
+    `traces` is the folder of the real traces. Traces that are missing there are skipped.
+    """
     inputs = folder / "inputs"
     for seed in range(3):  # a persistent straggler needs three captures
         write_capture(CaptureSpec(ranks=3, steps=2, straggler=1, seed=seed), folder / "job" / str(seed))

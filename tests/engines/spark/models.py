@@ -80,17 +80,14 @@ def _case(con: duckdb.DuckDBPyConnection, table: str, expressions: list[Any]) ->
 
 
 def _is_compared(model: Model) -> bool:
-    """Return whether a model is compared.
-
-    DuckDB fills tables of the layer `ingest` from files, but its views are like others.
-    """
+    """Return whether a model is compared: every model except tables of the layer `ingest`, which come from files."""
     return model.layer != "ingest" or model.kind == "view"
 
 
 def reference(lake: Lake, folder: Path) -> dict[str, int]:
-    """Compute all tables of a lake in DuckDB, private ones too, and write each to `<folder>/t<table>.parquet`.
+    """Compute all tables of a lake in DuckDB, and write each to `<folder>/t<table>.parquet`.
 
-    Return the number of rows of each table.
+    Private tables are included. Return the number of rows of each table.
     """
     catalog = load_catalog()
     folder.mkdir(parents=True)
@@ -135,9 +132,9 @@ def _written(con: duckdb.DuckDBPyConnection, name: str, folder: Path) -> int:
 
 
 def on_spark(backend: Any, folder: Path, dialect: str | None = "duckdb") -> Run:
-    """Create views of the reference tables, and return a function that runs a query.
+    """Create views of the reference tables, and return a function that runs a query in `dialect`.
 
-    `dialect`: None to run it unchanged.
+    With `dialect` None, Spark runs the query unchanged.
     """
     session = backend._session
     for file in folder.glob("t*.parquet"):
@@ -173,7 +170,7 @@ def compare(run: Run, folder: Path, models: Iterable[Model], texts: Mapping[str,
 
 
 def difference(expected: Path, actual: Any) -> tuple[str, str]:
-    """Compare with EXCEPT ALL in both directions, first to the last bit, then floats to 9 digits.
+    """Compare with EXCEPT ALL in both directions, first bit for bit, then with floats to 9 digits.
 
     Return an Outcome's `how` and `why`.
     """

@@ -86,7 +86,7 @@ def test_what_sqlglot_leaves_is_carried_over(rule: str) -> None:
 
 
 def test_an_order_outside_is_the_same_order() -> None:
-    """This also holds in a subquery, and for a column with the name of another column of the answer."""
+    """The outer order is the same in a subquery, and for a column with the name of another column of the answer."""
     query = (
         "SELECT t.a + 1 AS a, sum(b) AS s, rank() OVER (ORDER BY sum(b)) AS r FROM t GROUP BY t.a "
         "ORDER BY max(b) % 3, s % 2, t.a DESC, a LIMIT 7 OFFSET 1"

@@ -146,7 +146,10 @@ def test_no_data_is_a_value_that_was_not_measured(tmp_path: Path) -> None:
     ("text", "expected"), [("CachePreferNone", ("text_value", "info", 1)), ("3,5", ("wrong_value", "warning", 1))]
 )
 def test_a_text_on_page_details_is_no_wrong_value(tmp_path: Path, text: str, expected: tuple[str, str, int]) -> None:
-    """The section Launch Statistics of ncu's default set contains texts. A number with a decimal comma is a fault."""
+    """Texts in page details, as in the section Launch Statistics of ncu's default set, are not faults.
+
+    A number with a decimal comma is a fault.
+    """
     table = details()
     launch = csv_line([*of(0), "Launch Statistics", "Function Cache Configuration", "", text, ""])
     con = loaded(INPUT, [write(tmp_path / "a.csv", [*table[:2], launch, *table[2:]])])

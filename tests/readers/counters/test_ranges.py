@@ -72,7 +72,7 @@ def checks(trace: ReadTrace) -> dict[str, tuple[int, str]]:
 def test_each_kernel_of_a_counted_run_has_its_counters(tmp_path: Path) -> None:
     """With CUPTI_PROFILER_ENABLE_PER_KERNEL, each range is a kernel.
 
-    Its name is a number once Kineto runs out of known names.
+    The name of a range is a number once Kineto runs out of known names.
     """
     ops = [x("cpu_op", "aten::mm", 1, 5, 9, 9), x("cuda_runtime", "cudaLaunchKernel", 2, 1, 9, 9, correlation=1)]
     ranges = [
@@ -102,7 +102,7 @@ def test_a_range_of_the_program_is_no_kernel(tmp_path: Path) -> None:
 
 
 def test_what_is_not_a_number_is_null_and_said(tmp_path: Path) -> None:
-    """Kineto prints nan and inf literally, which is not JSON."""
+    """Values that are not numbers become NULL and have a finding. Kineto prints nan and inf, which are not JSON."""
     ranges = [counted(GEMM, n, **{READ: float("nan") if n % 10 == 3 else n, WARPS: 2}) for n in range(20)]
     trace, con = tables(tmp_path, [*ranges, counted(GEMM, 20), counted(GEMM, 21, **{READ: "x"})])
     assert con.execute("SELECT count(*), count(value) FROM kernel_counters").fetchall() == [(41, 38)]
@@ -137,7 +137,7 @@ def test_counters_that_could_not_be_collected_are_said(
 
 
 def test_one_file_of_a_command_says_what_it_has(tmp_path: Path) -> None:
-    """With `lean`, the events do not contain the arguments that other commands need."""
+    """A file read with `lean`, without arguments that its command does not need, also has the finding."""
     with memory() as con:
         trace = load_trace(
             con, write(tmp_path / "a.json", [KERNEL, counted(GEMM, **{READ: 1})]), folder=tmp_path, lean=True

@@ -30,7 +30,10 @@ def trace(path: Path, names: str = NAMES) -> Path:
 
 
 def nodes(path: Path, names: str = NAMES) -> Path:
-    """Write nodes that each need the output of the operator two positions before, so the chain is half as long."""
+    """Write nodes that each need the output of the operator two positions before.
+
+    So the longest chain contains half of the operators.
+    """
     return write(path, [Op(name, [i - 1] if i > 1 else [], [i + 1], rf_id=i + 1) for i, name in enumerate(names)])
 
 

@@ -80,7 +80,7 @@ def test_align_steps_over_what_only_one_side_has() -> None:
 
 @pytest.mark.parametrize("rank", [0, 5])
 def test_every_operator_of_dlrm_is_joined(shared: Path, rank: int) -> None:
-    """Numbers agree only by accident.
+    """Every operator of DLRM is joined, although numbers agree only by accident.
 
     This PyTorch counts External ids per thread, and rf_ids over all threads.
     """

@@ -1,6 +1,6 @@
 """Execution traces in an ingested folder.
 
-They have their own rows and no rejects, and each is matched with a profiler trace.
+They have their own rows, do not count as rejected files, and are matched with profiler traces.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.readers.execution.make import Op, write
 
 
 def trace(path: Path, start: int = 0) -> Path:
-    """Write a profiler trace of one operator; each start makes a different content."""
+    """Write a profiler trace of one operator; traces with different starts have different contents."""
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [x("cpu_op", "a", start, 10)]}))
     return path
 
@@ -143,7 +143,10 @@ def test_a_profiler_trace_that_mentions_nodes_stays_one(tmp_path: Path) -> None:
 
 @pytest.mark.slow  # 4 s
 def test_of_all_shared_files_those_that_are_one(shared: Path) -> None:
-    """The expected result comes from the whole file, parsed by the standard library."""
+    """The first 64 KiB of a file show whether it is an execution trace.
+
+    The expected result comes from the whole file, parsed by the standard library.
+    """
     n = Counter()
     for path in sorted(shared.joinpath("traces").glob("**/*.json*")):
         if path.stat().st_size > 300_000:

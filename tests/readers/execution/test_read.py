@@ -94,7 +94,7 @@ def test_bare_infinities_and_packed_files_are_read(tmp_path: Path) -> None:
 
 
 def test_a_large_file_comes_in_pieces(tmp_path: Path) -> None:
-    """Nodes and multi-byte characters cross the borders of chunks (1 MiB)."""
+    """A large file is read in chunks of 1 MiB, whose borders cut nodes and multi-byte characters."""
     write(tmp_path / "et.json", [Op("ü" * 99, [n], [n + 1]) for n in range(1, 4000)])
     raw = json.loads((tmp_path / "et.json").read_text())
     (tmp_path / "et.json").write_text(json.dumps(raw, ensure_ascii=False, indent=4), encoding="utf-8")
@@ -139,7 +139,7 @@ def test_what_is_no_execution_trace_is_refused_in_words(tmp_path: Path, text: st
 
 
 def test_true_is_no_number(tmp_path: Path) -> None:
-    """A single such value would make pyarrow reject the whole trace."""
+    """`true` counts as a missing number, because a single one would make pyarrow reject the whole trace."""
     raw = json.loads(write(tmp_path / "et.json", [Op("a", [1], [2])]).read_text())
     raw["nodes"][-1] |= {key: True for key in ("parent", "rf_id", "tid", "seq_id")}
     raw["nodes"][-1]["inputs"][0][2] = True
@@ -150,7 +150,10 @@ def test_true_is_no_number(tmp_path: Path) -> None:
 
 
 def test_lists_in_lists_that_are_too_deep_are_refused_in_words(tmp_path: Path) -> None:
-    """Newer Pythons parse deeper lists than they can traverse; older ones reject the text."""
+    """Lists that are nested too deep are rejected with a message.
+
+    Newer Pythons parse deeper lists than they can traverse; older ones reject the text.
+    """
     deep: list[Any] = []
     for _ in range(5_000):
         deep = [deep]

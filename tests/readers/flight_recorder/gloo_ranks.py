@@ -135,7 +135,7 @@ def tell(path: Path, number: int) -> None:
 
 
 def run(job, rank: int, folder: Path) -> None:
-    """Run a rank, and dump when all ranks have finished or hang."""
+    """Run a rank, and write its dump when all ranks have finished or hang."""
     signal.alarm(SECONDS)
     store = dist.FileStore(str(folder / "store"), WORLD)
     dist.init_process_group("gloo", rank=rank, world_size=WORLD, store=store, timeout=timedelta(seconds=SECONDS))

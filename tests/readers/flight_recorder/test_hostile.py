@@ -1,6 +1,6 @@
 """Dumps with a wrong field or with malicious content.
 
-Each becomes one row that names the file, and all other files are ingested.
+Each of them becomes one row that names the file, and all other files are ingested.
 """
 
 from __future__ import annotations
@@ -68,7 +68,10 @@ KEPT: dict[str, Any] = {
 
 @pytest.mark.slow
 def test_a_field_of_any_type_rejects_its_dump_alone(tmp_path: Path) -> None:
-    """Each wrong dump is in its own folder with a good dump. The traces, the other dumps and publishing continue."""
+    """Only dumps with a wrong field are rejected. The good dump of each folder and the trace are ingested.
+
+    Dumps with odd values that no rule forbids are also ingested.
+    """
     wrong = {
         name: {"entries": [{"record_id": 1, **entry} if isinstance(entry, dict) else entry]}
         for name, entry in (FIELDS | KEPT).items()

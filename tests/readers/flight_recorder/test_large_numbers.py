@@ -1,4 +1,4 @@
-"""Numbers in names and in dumps that are not ranks, counters or versions."""
+"""Numbers in names and in dumps that are too large for a rank, a counter or a version."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipelines.readers.nccl_inspector.records import _number
 
 
 def test_a_time_in_a_file_s_name_is_no_rank() -> None:
-    """A group with all ranks up to such a number would fill the memory."""
+    """A group without a list of ranks has all ranks up to the largest, unless so many would fill the memory."""
     dumps: Any = {rank: SimpleNamespace(groups={}) for rank in (0, 1_732_190_400)}
     group = _inferred("0", DEFAULT, {rank: [] for rank in dumps}, dumps, {})
     assert group.ranks == (0, 1_732_190_400) and group.is_inferred

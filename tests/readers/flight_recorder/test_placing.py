@@ -61,7 +61,10 @@ def test_a_number_that_no_rank_recorded_is_not_missing(tmp_path: Path) -> None:
 
 
 def test_a_ring_that_lost_a_group_s_calls_does_not_say_that_there_were_none(tmp_path: Path) -> None:
-    """Rank 0 has called the other group often since then. Rank 1's ring still contains the rare call."""
+    """Rank 0's ring lost its call of a rarely used group, because rank 0 then called another group often.
+
+    Rank 1's ring still contains its call of the rarely used group.
+    """
     busy = [call(seq, group="1") for seq in range(50, 54)]
     rank0, rank1 = made(tmp_path, 0, *busy, groups=TWO, begins=60), made(tmp_path, 1, call(5), *busy, groups=TWO)
     assert judge([rank0, rank1]).verdict == "no_mismatch"
@@ -80,7 +83,10 @@ def test_a_ring_that_lost_a_group_s_calls_does_not_say_that_there_were_none(tmp_
 
 
 def test_one_unfinished_call_that_nothing_compares_forbids_the_word_healthy(tmp_path: Path) -> None:
-    """Rank 1's ring lost call 1, which is unfinished according to rank 0."""
+    """An unfinished call that no other ring contains rules out the verdict healthy.
+
+    Rank 1's ring lost call 1, which is unfinished according to rank 0.
+    """
     lost = made(tmp_path, 1, call(2), call(3), begins=1)
     verdict = judge([made(tmp_path, 0, waits(1), call(2), call(3)), lost])
     assert [group.n_unfinished for group in verdict.groups] == [1]
@@ -91,7 +97,10 @@ def test_one_unfinished_call_that_nothing_compares_forbids_the_word_healthy(tmp_
 
 
 def test_dumps_of_unfinished_calls_only(tmp_path: Path) -> None:
-    """With TORCH_INCLUDE_ONLY_ACTIVE, missing calls count as completed, as far as the counters go."""
+    """If dumps contain only unfinished calls (TORCH_INCLUDE_ONLY_ACTIVE), missing calls count as completed.
+
+    This applies to calls up to the number of the rank's counters.
+    """
     status = {"0": {"last_enqueued_collective": 5, "last_completed_collective": 4}}
     slow = made(tmp_path, 0, waits(3), waits(4), waits(5), begins=2, pg_status=status)
     other = made(tmp_path, 1, waits(5), begins=4, pg_status=status)
@@ -116,7 +125,7 @@ def test_coalesced_calls_have_the_state_of_their_end(tmp_path: Path, state: str)
 
 
 def test_the_end_alone_is_a_call_too(tmp_path: Path) -> None:
-    """Before version 2.7, the parts of a coalesced call were not recorded."""
+    """The end of a coalesced call counts as a call. Before dump version 2.7, its parts were not recorded."""
     ends = [call(1, "coalesced"), waits(2, "coalesced")]
     assert root_finding(judged(tmp_path, ends, ends, version="2.4")) == ("all_joined_not_completed", 2, (), False)
     assert judged(tmp_path, ends[:1], ends[:1], version="2.4").verdict == "no_mismatch"

@@ -1,4 +1,4 @@
-"""The tables of an input without a lake, because ingesting and publishing would take ten times as long."""
+"""Tables of an input, loaded without a lake, because ingesting and publishing would take ten times as long."""
 
 from __future__ import annotations
 

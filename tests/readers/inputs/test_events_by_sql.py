@@ -100,7 +100,7 @@ def test_times_that_do_not_fit_are_null_and_counted(tmp_path: Path, reader: Call
 
 @pytest.mark.slow  # tests/readers/rocm/test_json.py joins such events with Kineto's events
 def test_it_has_the_columns_and_types_of_events(tmp_path: Path, reader: Callable[..., Read]) -> None:
-    """This also applies without rows, because row groups of several files are joined."""
+    """A file without rows also has all columns and types, because row groups of several files are joined."""
     from pyarrow import parquet
 
     from pipelines.lake.publish.contents import column_types

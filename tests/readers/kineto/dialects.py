@@ -1,6 +1,6 @@
 """A trace in the spellings of other writers.
 
-The writers are Cuspy, PyTorch's backend of late 2026, Kineto before 2022, and Kineto on XPU. Cuspy's spelling is that
+The writers are Cuspy (PyTorch's backend of late 2026), Kineto before 2022, and Kineto on XPU. Cuspy's spelling is that
 of torch/profiler/_cuspy/trace.py and torch/profiler/_chrome_trace_export.py (pytorch 2.14).
 """
 
@@ -31,7 +31,7 @@ def document(path: Path) -> dict[str, Any]:
 
 
 def spelled(trace: dict[str, Any], change: Callable[[Event], None], every: int = 1) -> dict[str, Any]:
-    """Return the trace with every `every`-th of its GPU events and calls changed."""
+    """Return the trace with `change` applied to one in `every` of its GPU events and calls."""
     changed, n = deepcopy(trace), 0
     for event in changed["traceEvents"]:
         if event.get("ph") == "X" and (event.get("cat") in _ON_GPU or str(event.get("cat")).startswith("cuda_")):
@@ -69,7 +69,7 @@ def on_lanes(event: Event) -> None:
 
 
 def as_of_2021(event: Event) -> None:
-    """Rename the category."""
+    """Rename the category to its name in Kineto before 2022."""
     event["cat"] = _OF_2021[event["cat"]]
 
 

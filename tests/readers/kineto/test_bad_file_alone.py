@@ -53,7 +53,7 @@ NUMBERS = {
 
 @pytest.mark.slow  # 6 s
 def test_a_number_that_does_not_fit_is_left_out_and_counted(tmp_path: Path) -> None:
-    """The number is before or after the events.
+    """A number that does not fit is omitted and counted, whether it is before or after the events.
 
     The good files of the batch are ingested, and the metadata remains valid JSON.
     """
@@ -126,7 +126,10 @@ def test_a_path_that_is_too_long_is_a_row(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_looked_at_is_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder without x permission can be listed, but its files cannot be checked. Another folder cannot be listed."""
+    """Files and folders that cannot be checked become rows.
+
+    A folder without x permission can be listed, but its files cannot be checked. Another folder cannot be listed.
+    """
     write_trace(tmp_path / "in" / "good.json", 1)
     for name in ("x/a.json", "r/b.json"):
         write_trace(tmp_path / "in" / name, 2)

@@ -1,6 +1,6 @@
-"""Traces in the spellings of Kineto and of other writers have the same tables, path and causes.
+"""Traces in the spellings of Kineto and of other writers, and in a mixture of spellings.
 
-A mixture of spellings has them, too.
+All of them have the same tables, path and causes.
 """
 
 from __future__ import annotations
@@ -112,7 +112,10 @@ def launches(n: int = 10) -> list[Event]:
 
 
 def test_one_row_in_ten_of_another_spelling_is_the_same_event() -> None:
-    """The same applies if all rows have the other spelling. Every table is computed from these columns."""
+    """Events have the same columns whether one row in ten or every row has another spelling.
+
+    Every table is computed from these columns.
+    """
     trace = {"traceEvents": [*replays()["traceEvents"], *launches()]}
     expected = rows_of(trace, "events", READ, "event_id")
     for change in SPELLINGS:
@@ -206,7 +209,10 @@ def test_queues_of_other_writers_are_streams() -> None:
 
 
 def test_metrics_of_a_kernel_on_xpu_are_no_kernel() -> None:
-    """Kineto's XPU scope profiler (profiler_metrics) writes each kernel a second time, 1 ns longer on both sides."""
+    """Rows of Kineto's XPU scope profiler (profiler_metrics) are not kernels.
+
+    The profiler writes each kernel a second time, 1 ns longer on both sides.
+    """
     queue = {"sycl queue": 64, "device": 0, "kernel_id": 3}
     metrics = {"kernel_id": 3, "queue": "0x000055d0a0b0c0d0", "GpuTime [ns]": 5000}
     counter = x("xpu_scope_profiler", "metrics", 9.999, 0, 0, 0, **{"GpuTime [ns]": 5000})
@@ -224,7 +230,10 @@ def test_metrics_of_a_kernel_on_xpu_are_no_kernel() -> None:
 
 
 def beside_each_other(**queues: int) -> list[Event]:
-    """Return a collective concurrent with computation, on two queues that arguments of this name specify."""
+    """Return a collective concurrent with computation, on two queues.
+
+    The only keyword is the name of the argument that specifies the queue.
+    """
     (queue,) = queues
     words = {"device": 0, "l0 queue": "0x000055d0a0b0c0d0"}
     return [
@@ -251,7 +260,7 @@ SYNCHRONOUS = (
 
 
 def test_a_synchronous_copy_waits_for_the_work_before_it() -> None:
-    """A copy to pinned memory waits, too.
+    """Every synchronous copy waits, including a copy to pinned memory.
 
     A call that returns before its copy has ended did not wait, whatever its name.
     """
@@ -286,7 +295,7 @@ def copied(name: str, returns: float) -> list[Event]:
 
 
 def waiting_on_xpu(*waits: Event) -> list[Event]:
-    """Return a kernel of a millisecond, these waits for it, and an operator after them."""
+    """Return a kernel of a millisecond, the passed waits for this kernel, and an operator after them."""
     return [
         op("aten::mm", 0, 15),
         call("urEnqueueKernelLaunch", 5, 5, 1, cat="xpu_runtime"),
@@ -299,15 +308,15 @@ def waiting_on_xpu(*waits: Event) -> list[Event]:
 def wait_on_xpu(name: str, at: float, pid: int = -1) -> Event:
     """Return a wait as Kineto writes it (PR 1395).
 
-    It has no process, and the id of the call that contains it, if there is such a call.
+    The wait has no process. If a call contains it, the wait has the call's id.
     """
     return {**call(name, at, 1010 - at, 1, cat="xpu_sync"), "pid": pid}
 
 
 def test_waits_of_xpu_are_of_the_thread_that_calls() -> None:
-    """A wait inside a call that itself waits adds nothing.
+    """Waits on XPU belong to the thread that calls.
 
-    Neither does the wait of a barrier, which has the GPU's times.
+    A wait inside a call that itself waits adds nothing. Neither does the wait of a barrier, which has the GPU's times.
     """
     finish = call("urQueueFinish", 18, 993, 9, cat="xpu_runtime")
     inner, barrier = (wait_on_xpu(f"zeCommandList{name}", 20) for name in ("HostSynchronize", "AppendBarrier"))
@@ -334,9 +343,9 @@ COLUMNS = {
 
 
 def test_a_wait_of_xpu_without_calls_on_its_thread_keeps_its_process() -> None:
-    """The wait also keeps its process if two processes have a thread with this number.
+    """A wait also keeps its process if two processes have a thread with its number.
 
-    Other rows of process -1 are unchanged, too.
+    Other rows of process -1 are unchanged.
     """
     other = {**call("urQueueFinish", 2000, 5, 30, cat="xpu_runtime"), "pid": 200}
     alone = {**wait_on_xpu("zeEventHostSynchronize", 20), "tid": 5}

@@ -124,7 +124,7 @@ def test_what_viewers_read_beyond_json_is_read_and_found(tmp_path: Path, name: s
 
 @pytest.mark.slow  # tests above and test_event_ids.py cover duplicate keys
 def test_a_key_twice_is_found_behind_a_piece_with_other_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last piece contains a second duplicate key."""
+    """Both duplicate keys are found, in a piece in the middle and in the last piece."""
     pieces, looked = [], reader.has_duplicate_key
     monkeypatch.setattr(
         reader, "has_duplicate_key", lambda table, known: pieces.append(looked(table, known)) or pieces[-1]
@@ -137,7 +137,10 @@ def test_a_key_twice_is_found_behind_a_piece_with_other_keys(tmp_path: Path, mon
 
 
 def test_text_that_only_looks_like_this_is_untouched(tmp_path: Path) -> None:
-    """The texts are slashes, commas before brackets, and braces in strings, and equal keys in different objects."""
+    """Slashes, commas before brackets, and braces in strings are not repaired.
+
+    Equal keys in different objects are not duplicate keys.
+    """
     texts = ["http://x/*y*/", "a,]", "f<1, >, }", "::{lambda()#1}", '{"a": {"a": 1}}']
     args = {"a": texts, "b": {"a": 1, "b": {"a": 1}}, "c": [{"a": 1}, {"a": 2}]}
     event = GOOD.replace(b'"args": {}', b'"args": ' + json.dumps(args).encode())
@@ -274,7 +277,7 @@ def test_both_readers_give_the_same(trace_events: list[dict]) -> None:
 @pytest.mark.parametrize("no_space", first_of(["\x00", "\x0b", "\x0c"], 1))
 @pytest.mark.parametrize("where", ["[@{0}, {0}]", "[{0}@, {0}]", "[{0},@ {0}]", "[{0}, {0}@]", "[{0}, {0}]@"])
 def test_what_is_no_space_in_json_is_left_out_and_found(tmp_path: Path, no_space: str, where: str) -> None:
-    """DuckDB accepts these characters as whitespace between entries."""
+    """Characters that only DuckDB accepts as whitespace between entries are removed and reported."""
     event = '{"ph": "X", "name": "a", "cat": "cpu_op", "pid": 1, "tid": 1, "ts": 1, "dur": 2}'
     path = tmp_path / "a.json"
     path.write_text('{"traceEvents": ' + where.replace("{0}", event).replace("@", no_space) + ', "a": 1}')
@@ -286,7 +289,11 @@ def test_what_is_no_space_in_json_is_left_out_and_found(tmp_path: Path, no_space
 
 @pytest.mark.parametrize("more", ["", '"unknown": 1, '])
 def test_an_object_where_a_name_should_be_is_its_text(tmp_path: Path, more: str) -> None:
-    """Times are quoted while reading if a double cannot hold them, but the stored text does not contain the quotes."""
+    """The stored text of an object is its text in the file.
+
+    If a double cannot hold some times, times are quoted while reading, but the stored text does not contain these
+    quotes.
+    """
     inner = '{"ts":1700000000000000.123456,"dur":2.5}'
     path = tmp_path / "a.json"
     event = '{"ph": "X", "name": NAME, "tid": {"ts":"~1.5"}, "ts": 1700000000000000.123456, "dur": 2}'

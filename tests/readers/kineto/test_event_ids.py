@@ -357,7 +357,7 @@ def test_an_event_may_be_larger_than_a_read_buffer() -> None:
 
 @pytest.mark.parametrize("every", first_of([4_000, 1], 1))
 def test_a_repair_costs_no_more_in_a_longer_piece(every: int) -> None:
-    """This would take half a minute if each entry's position were counted from the start of the piece."""
+    """Repairs would take half a minute if each entry's position were counted from the start of the piece."""
     name = b"x" * 3_000
     events = [b'{"ph": "X", "name": "%s", "ts": 1, "args": {"v": 1.5}}' % name] * 4_000
     events[::every] = [event.replace(b"1.5", b"NaN") for event in events[::every]]
@@ -369,7 +369,7 @@ def test_a_repair_costs_no_more_in_a_longer_piece(every: int) -> None:
 
 @pytest.mark.slow  # takes more memory than the other tests
 def test_begin_events_are_completed_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rows are in file order, and reading takes less memory than the file's events."""
+    """Completing begin events keeps the rows in file order, and takes less memory than the file's events."""
     counts = events_file._counts
 
     def in_little_memory(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> dict[str, Any]:

@@ -44,9 +44,9 @@ def test_arguments_that_few_entries_have_are_read(tmp_path: Path, every: int) ->
 
 @pytest.mark.parametrize("first", first_of([None, {}, [], "text", 0], 2))
 def test_what_the_first_entry_has_as_arguments_decides_nothing(tmp_path: Path, first: Any) -> None:
-    """After a null, DuckDB 2.0 would infer NULL for all entries.
+    """The arguments of the first entry do not decide how later arguments are read.
 
-    After an object, DuckDB 1.5 would infer objects for all.
+    After a null, DuckDB 2.0 would infer NULL for all entries. After an object, DuckDB 1.5 would infer objects for all.
     """
     rows = rows_of(tmp_path, [{**PLAIN, "args": first}, *some("args", {"stream": 7}, 2)])
     assert sum(row["stream"] == 7 for row in rows) == N // 2
@@ -67,7 +67,7 @@ def test_every_known_key_in_one_entry_of_ten_and_in_the_last(tmp_path: Path) -> 
 @pytest.mark.parametrize("key", first_of(["Args", "zzz", "", "NAME", "Name", "arg", "args "], 3))
 @pytest.mark.parametrize("every", first_of([N, 10], 1))
 def test_an_unknown_key_is_kept_whichever_entries_have_it(tmp_path: Path, key: str, every: int) -> None:
-    """This includes a key that differs from a known key only in case.
+    """An unknown key is kept even if it differs from a known key only in case.
 
     DuckDB's column names are case-insensitive.
     """
@@ -84,7 +84,7 @@ def test_a_key_is_what_its_escapes_say(tmp_path: Path) -> None:
 
 
 def test_an_unknown_key_in_one_piece_of_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Earlier pieces are read by their known keys. Both their arguments and those of the piece are complete."""
+    """The pieces before the unknown key are read by their known keys. The arguments of all pieces are complete."""
     read: list[str] = []
     for name in ("exact_times", "all_keys"):
         of_piece = getattr(reader, name)

@@ -149,7 +149,7 @@ def test_limits_apply_to_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     ],
 )
 def test_a_saved_path_that_unpacks_to_too_much(rows: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few bytes that decompress to long texts or to many rows are rejected before decompression."""
+    """A small saved path that decompresses to long texts or to many rows is rejected before decompression."""
     monkeypatch.setenv("TRACELAKE_MAX_SAVED_MIB", "16")
     file, none = tmp_path / "bomb.parquet", "SELECT 1 AS {} WHERE false"
     with database.connect() as con:

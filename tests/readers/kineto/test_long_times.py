@@ -1,4 +1,4 @@
-"""Pieces with times that a double cannot hold, or with strings that look like marked times.
+"""Pieces with times that a double cannot hold, or with strings that begin like the reader's mark of such times.
 
 A fast search selects the same pieces as the pattern. If doubles hold all times of a piece, the times are read as
 doubles, and the events are the same as when the text of the times is read.

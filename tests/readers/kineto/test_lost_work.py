@@ -203,7 +203,10 @@ def test_steps_without_work_are_named() -> None:
 
 
 def test_launches_that_are_not_linked_are_told_apart_from_lost_ones() -> None:
-    """The finding then names no step, because the kernels may belong to any step."""
+    """If launches and kernels are not linked, the finding about lost work names no step.
+
+    The kernels may belong to any step.
+    """
     step_without = [*(step(i, 100.0 * i) for i in range(3)), *launched(1, 10), launch(2, 110), launch(3, 120)]
     step_without += [kernel("k", 130, 5, 0), *launched(4, 210)]
     (some,) = findings_of([step_without])
@@ -216,7 +219,7 @@ def test_launches_that_are_not_linked_are_told_apart_from_lost_ones() -> None:
 
 
 def test_a_file_that_ends_early_says_only_that(tmp_path: Path) -> None:
-    """Work after the cut was not lost by the profiler."""
+    """A truncated file has no finding of lost work, because the profiler did not lose the work after the cut."""
     events = [launch(1, 0), *launched(2, 20), op("aten::mm", 50, 5)]
     path = tmp_path / "cut.json"
     path.write_text(json.dumps({"traceEvents": events})[:-40])

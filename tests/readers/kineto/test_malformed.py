@@ -170,7 +170,7 @@ def test_begin_and_end_events_pair_by_thread(tmp_path: Path, other: tuple[int, i
 
 @pytest.mark.parametrize("end", [{"tid": 2, "ts": 30}, {"tid": 1, "ts": 10}], ids=["of another thread", "before it"])
 def test_a_begin_and_an_end_that_are_no_pair_are_counted_both(tmp_path: Path, end: dict[str, int]) -> None:
-    """A recording may start within one range and stop within another."""
+    """A recording may start within one range and stop within another, so both lack their other half."""
     marks = [{"ph": "B", "name": "f", "pid": 1, "tid": 1, "ts": 20}, {"ph": "E", "name": "f", "pid": 1, **end}]
     _, findings, rows, _ = stage(tmp_path, json.dumps(marks).encode())
     assert [row[3] for row in rows] == [None, None]

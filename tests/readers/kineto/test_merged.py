@@ -89,9 +89,9 @@ def check_each_rank(traces: dict[str, dict[str, Any]], folder: Path) -> None:
 def test_pieces_of_other_ranks_are_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int, ranks: int
 ) -> None:
-    """Cuts are within ranks and between them.
+    """Reading a rank skips the pieces of other ranks, wherever pieces are cut.
 
-    With the smallest pieces, cuts are also in the metadata after the array.
+    Cuts are within ranks and between them. With the smallest pieces, cuts are also in the metadata after the array.
     """
     from pipelines.readers.kineto import segments, source
 
@@ -168,7 +168,7 @@ def test_a_rank_is_to_be_chosen(tmp_path: Path) -> None:
 
 
 def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
-    """Reading a pipe would never end, and a folder has no bytes."""
+    """Only files are opened, because reading a pipe would never end, and a folder has no bytes."""
     os.mkfifo(tmp_path / "pipe.json")
     for path, why in (
         (tmp_path / "pipe.json", "not a regular file"),
@@ -202,7 +202,10 @@ def test_ranks_of_labels(labels: tuple[str, ...]) -> None:
 
 
 def test_the_ranks_are_one_capture(tmp_path: Path) -> None:
-    """This also applies if the ranks' own files are next to the merged file."""
+    """The ranks of a merged file are one capture.
+
+    If the ranks' own files are next to the merged file, they are another capture.
+    """
     capture = write_capture(CaptureSpec(ranks=2, steps=2, gz=False), tmp_path / "job")
     traces = {f"TP{i:02}": json.loads(path.read_text()) for i, path in enumerate(capture.paths)}
     path = written(tmp_path / "job", merged(traces))

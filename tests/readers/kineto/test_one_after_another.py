@@ -83,9 +83,9 @@ def test_a_connection_that_failed_or_spilled_is_not_used_again(
 def test_an_interrupt_ends_all_reading_before_the_connection_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Closing a DuckDB connection also closes the cursors of the threads.
+    """Reading threads end before their connection is closed, because closing it also closes their cursors.
 
-    A query that is running then crashes with a segmentation fault.
+    Otherwise, a query that is running would crash with a segmentation fault.
     """
     monkeypatch.setattr(segments, "PIECE_BYTES", 1 << 15)
     monkeypatch.setattr(segments, "TAIL_BYTES", 1 << 12)

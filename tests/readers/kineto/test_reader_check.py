@@ -61,7 +61,7 @@ def test_what_a_version_loses_is_refused(
 
 
 def test_ingestion_stops_with_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error is not the fault of a file, so no file is rejected."""
+    """If DuckDB fails the check, ingestion stops and rejects no file, because no file is at fault."""
     monkeypatch.setattr(events_file, "_idle", [])  # discard connections that were already checked
     monkeypatch.setattr(reader_check, "known_keys", lambda *_, **__: "SELECT error('x')")
     with pytest.raises(WrongDuckDB):

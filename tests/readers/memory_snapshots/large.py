@@ -1,4 +1,4 @@
-"""Writer of a large snapshot that never holds it in memory.
+"""Writer of a large snapshot, which is never completely in memory.
 
 It writes the opcodes of `pickle.dump` (protocol 4), one event at a time.
 """

@@ -75,7 +75,7 @@ class Allocator:
     def free(self, address: int, frames: Stack | None = None, is_pending: bool = False) -> None:
         """Release memory.
 
-        With `is_pending`, another stream still uses it, so `complete` has to follow.
+        With `is_pending`, another stream still uses the memory, and `complete` must follow.
         """
         segment, place = self._at(address)
         block = segment.blocks[place]
@@ -214,7 +214,7 @@ LEAK = ("/home/u/train.py", 44, "log_loss")
 
 
 def training(n_steps: int = 4, leaked: int = 3 * MIB, device: int = 0) -> Allocator:
-    """Return a loop whose steps allocate and release memory, and keep `leaked` bytes each, so memory grows per step."""
+    """Return a loop whose steps allocate and release memory, and leak `leaked` bytes each."""
     allocator = Allocator(device=device)
     allocator.alloc(30 * MIB + 100, stack(("/home/u/train.py", 3, "main")))
     for step in range(n_steps):

@@ -1,6 +1,6 @@
 """`tracelake memory`, compared with a walk over the history.
 
-The tests check the peak, the allocations alive at it, fragmentation and failures.
+The tests check the peak, the allocations that are alive at the peak, fragmentation and failures.
 """
 
 from __future__ import annotations

@@ -80,7 +80,10 @@ def test_the_frame_that_a_person_wrote(name: str) -> None:
 
 
 def test_only_the_innermost_frames_are_left_out() -> None:
-    """Frames of the allocator further out remain, for example a call that empties its cache."""
+    """Only the innermost frames of the allocator are omitted.
+
+    Its frames further out remain, for example a call that empties its cache.
+    """
     frames = of([*UNWINDER, *ALLOCATOR, OPERATOR, ALLOCATOR[0]])
     assert [frame_text(frame) for frame in called_frames(frames)] == [
         OPERATOR[2],
@@ -111,7 +114,7 @@ def test_the_command_names_what_was_called(tmp_path: Path) -> None:
 
 
 def test_the_real_snapshot(shared: Path) -> None:
-    """Levels are the requested bytes.
+    """The sizes in the answer are the requested bytes.
 
     torch counts 907,215,872 at the peak, because its blocks are multiples of 512 bytes.
     """

@@ -83,7 +83,10 @@ def containers(n: int) -> Iterator[bytes]:
 
 
 def test_more_memory_than_the_limit_is_refused_with_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A byte of a pickle creates an object of a hundred bytes. An endless file stops at the limit."""
+    """A pickle that needs more memory than the limit is rejected with the position.
+
+    A byte of a pickle can create an object of a hundred bytes. An endless file stops at the limit.
+    """
     monkeypatch.setattr(pickle_stream, "_LARGEST_MEMORY", 32 << 20)
     monkeypatch.setattr(pickle_stream, "_REFILL", 1 << 17)
     stream = pickle_stream.PickleStream(containers(1 << 14), lambda item: item, list.extend, lambda listing: listing)

@@ -1,4 +1,4 @@
-"""Memory snapshots in the lake: memory in use over time, its peak and its owners, compared with the allocator."""
+"""Memory snapshots in the lake, compared with the allocator: memory in use over time, its peak and its owners."""
 
 from __future__ import annotations
 
@@ -275,7 +275,10 @@ def test_without_a_history_there_is_the_state_alone(tmp_path: Path) -> None:
 
 
 def test_a_history_that_ends_early_is_told(tmp_path: Path) -> None:
-    """Recording stopped before the snapshot, so memory that the history leaves in use no longer exists."""
+    """A snapshot that contradicts its history is reported as inconsistent.
+
+    Here recording stopped before the snapshot, so memory that the history leaves in use no longer exists.
+    """
     allocator = training(2)
     made = snapshot(allocator)
     last = allocator.segments[-1]

@@ -53,7 +53,10 @@ def test_tables_that_do_not_fit_go_to_disk(monkeypatch: pytest.MonkeyPatch, tmp_
 
 @pytest.mark.slow  # a test below covers too little memory for reading
 def test_too_little_memory_to_commit_is_said_with_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The lake then contains no part of the snapshot, which can be ingested again."""
+    """If the memory does not suffice to commit, the error names a remedy, and the lake has no part of the snapshot.
+
+    So the snapshot can be ingested again.
+    """
     small, lake = write(tmp_path / "small.pickle", snapshot(training(6))), Lake(tmp_path / "lake")
     with monkeypatch.context() as less:
         less.setattr(bounds, "_GIGABYTES", 0.0085)
@@ -87,7 +90,7 @@ def test_a_set_that_needs_more_memory_to_be_read_is_rejected_alone(
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="/proc says what a process has taken")
 def test_four_times_the_file_takes_the_same_memory(tmp_path: Path) -> None:
-    """DuckDB gets 100 MB, so both files exceed its memory."""
+    """A file of four times the size takes the same memory. DuckDB gets 100 MB, which both files exceed."""
     peaks = []
     for n_events in (60_000, 240_000):
         path = write_large(tmp_path / f"{n_events}.pickle", n_events)

@@ -159,9 +159,9 @@ BOUNDARIES = {
 @pytest.mark.slow  # 3 s
 @pytest.mark.parametrize("name", BOUNDARIES)
 def test_events_at_both_sides_of_a_distance(tmp_path: Path, name: str) -> None:
-    """A single event of an allocation names its owner.
+    """A single matching event of an allocation determines its owner.
 
-    With two events, the clock decides, if another event shows that the clocks agree.
+    With two events, the clock decides if another event shows that the clocks agree.
     """
     for distance, source in BOUNDARIES[name].items():
         allocator, address = _allocation(100)
@@ -220,7 +220,10 @@ def test_which_of_the_allocations_that_a_trace_shows_this_one_is(tmp_path: Path)
 
 @pytest.mark.slow  # tests above and test_lake.py cover steps
 def test_between_two_steps_of_one_number_there_is_none(tmp_path: Path) -> None:
-    """Each profiler of a program counts its steps from 0."""
+    """An allocation between two steps has no step, even if both steps have the same number.
+
+    Each profiler of a program counts its steps from 0.
+    """
 
     def steps_of(allocator: Allocator, events: list[dict[str, Any]]) -> list[int | None]:
         con = _joined(tmp_path, allocator, events)
@@ -320,7 +323,7 @@ def test_owners_are_those_of_a_search(tmp_path: Path, seed: int) -> None:
         allocator.now_us += rng.choice((0, 1, 5, 40)) - 3
         size = 513 + number
         times[size] = (allocator.now_us + 3 - START_US, allocator.alloc(size, []))
-        allocator.now_us = START_US + times[size][0]  # a new segment is an event, too
+        allocator.now_us = START_US + times[size][0]  # a new segment is also an event
         allocator.history[-1]["time_us"] = allocator.now_us
         if rng.random() < 0.7:
             allocator.free(times[size][1])

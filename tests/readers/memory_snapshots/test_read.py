@@ -166,7 +166,10 @@ Path(sys.argv[1], "dump").write_bytes(c10d._dump_fr_trace())
 
 @pytest.mark.slow
 def test_what_pytorchs_own_pickler_writes_is_read(tmp_path: Path) -> None:
-    """The C++ pickler that writes snapshots also writes dumps of the Flight Recorder, which needs no GPU."""
+    """The file is a dump of the Flight Recorder, which needs no GPU.
+
+    PyTorch writes dumps and memory snapshots with the same C++ pickler.
+    """
     pytest.importorskip("torch")
     command = [sys.executable, "-c", CPP_PICKLE, str(tmp_path)]
     subprocess.run(command, check=True, timeout=120, env=os.environ | {"TORCH_FR_BUFFER_SIZE": "100"})

@@ -70,7 +70,7 @@ def test_point_to_point_calls_and_what_was_dropped(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("us", "measured"), [(0, (None, None, None)), (1, (1000, 0.5, 0.5))])
 def test_a_point_to_point_call_without_a_time(us: int, measured: tuple[float | None, ...]) -> None:
-    """The plugin writes 0 if it does not know the kernel's time."""
+    """A time of 0 is unknown, because the plugin writes 0 if it does not know the kernel's time."""
     p2p = {"p2p": "Send", "p2p_sn": 9, "p2p_exec_time_us": us, "p2p_algobw_gbs": us / 2, "p2p_busbw_gbs": us / 2}
     (text,) = lines(0, [], "v4.1", p2p=[p2p])
     row = Records().row(text.encode())
@@ -141,7 +141,10 @@ def test_a_log_that_has_grown_replaces_what_was_read_of_it(tmp_path: Path) -> No
 def test_of_two_ingestions_at_once_the_longer_log_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, grows: str
 ) -> None:
-    """The second ingestion runs while the first one reads the log."""
+    """If two ingestions read a log concurrently, the longer log counts.
+
+    The second ingestion runs while the first one reads the log.
+    """
     path, texts, root = tmp_path / "a.log", lines(0, CALLS), tmp_path / "lake"
     write(path, texts[:3])
     take = file_sets._take

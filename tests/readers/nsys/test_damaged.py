@@ -1,6 +1,6 @@
 """Files that differ from the files of `nsys export`.
 
-Each is clearly rejected or gives a trace with findings, never a bug or silence.
+Each is rejected with a clear reason, or gives a trace with findings. None is accepted silently or causes another error.
 """
 
 from __future__ import annotations
@@ -80,7 +80,10 @@ def test_a_trigger_never_runs_and_nothing_is_written(tmp_path: Path) -> None:
 
 
 def test_a_row_that_is_said_to_be_larger_than_memory_is_a_rejection(shared: Path, tmp_path: Path) -> None:
-    """After 64 bytes of a real file were overwritten, SQLite would need more memory than exists for a row."""
+    """A file with a row that would not fit into memory is rejected.
+
+    After 64 bytes of a real file were overwritten, SQLite would need more memory than exists for a row.
+    """
     content = bytearray((shared / "traces" / "nsys" / "healthy_1pct.sqlite").read_bytes())
     content[50840:50904] = b"\xff" * 64
     path = tmp_path / "a.sqlite"
@@ -211,7 +214,7 @@ def test_times_that_no_lake_can_hold(tmp_path: Path) -> None:
 
 
 def test_texts_with_one_number_are_refused(tmp_path: Path) -> None:
-    """Each call with that name would appear twice."""
+    """If two texts had the same number, each call with this number as its name would appear twice."""
     again = "INSERT INTO s SELECT * FROM StringIds LIMIT 1"
     path = changed(
         tmp_path, "CREATE TABLE s AS SELECT * FROM StringIds", again, "DROP TABLE StringIds",
@@ -242,7 +245,7 @@ def test_ranges_of_an_unknown_type_are_told(tmp_path: Path) -> None:
 @settings(max_examples=examples(80))
 @given(steps())
 def test_whatever_is_in_the_tables(tmp_path_factory: pytest.TempPathFactory, change: list[tuple[Any, ...]]) -> None:
-    """The result is either a rejection with a remedy or a trace."""
+    """A randomly changed export is either rejected with a remedy or a trace."""
     read_or_rejected(changed_by(change, written(sampled(), tmp_path_factory.mktemp("fuzz"))))
 
 

@@ -44,7 +44,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
     """Return the small run and, at other times, the rows that many tests need.
 
-    Loading an export costs the same for few rows and for many.
+    Loading an export takes as long for few rows as for many.
     """
     export, folder = small(), tmp_path_factory.mktemp("mixed")
     for add in (add_records, add_names, add_ranges, add_equal_starts, add_calls, add_nameless, add_machine):
@@ -254,7 +254,10 @@ def test_a_whole_graph_is_neither_computation_nor_communication(mixed: Loaded) -
 
 @pytest.mark.slow  # 4 s
 def test_waits_of_a_process_on_another_gpu_are_for_that_one(tmp_path: Path) -> None:
-    """In real exports of two processes, the second process works on device 1, but its waits name device 0."""
+    """Waits of a context whose work ran on a single GPU are waits for this GPU.
+
+    In real exports of two processes, the second process works on device 1, but its waits name device 0.
+    """
     export = small()
     for work in export.rows["CUPTI_ACTIVITY_KIND_KERNEL"]:
         work["deviceId"] = 1
@@ -282,7 +285,7 @@ def test_a_context_whose_work_names_two_gpus_tells_none(tmp_path: Path) -> None:
 
 
 def test_numbers_go_by_their_names_in_the_export(tmp_path: Path) -> None:
-    """Another release may renumber the kinds."""
+    """The export's enums name the kinds of waits and ranges, because another release may renumber them."""
     export = small()
     del export.rows["CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"]
     export.add("ENUM_CUPTI_SYNC_TYPE", id=8, name="CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE", label="")

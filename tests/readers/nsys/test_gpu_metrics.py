@@ -63,7 +63,7 @@ def test_samples_have_their_time_name_and_unit_and_kernels_their_mean(tmp_path: 
 
 
 def test_a_span_has_the_samples_of_its_work(tmp_path: Path) -> None:
-    """Two kernels of 51 us together have 3 and 2 samples, and a third kernel is too short for a sample."""
+    """Two kernels, 51 us in total, have 3 and 2 samples. A third kernel is too short to be sampled."""
     export = sampled()
     range_of(export, "part", 500, 95_000)
     call(export, "cudaLaunchKernel_v7000", 62_000, 63_000, 21)

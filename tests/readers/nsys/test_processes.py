@@ -26,7 +26,7 @@ THIRD = 4200 << 24  # calls CUDA, and launches nothing
 
 
 def several() -> Export:
-    """Return an export of two ranks with the same correlation ids, streams and events, and of a launcher."""
+    """Return an export of two ranks and a launcher; the ranks have equal correlation ids, streams and events."""
     export = small()
     small(SECOND, into=export)
     kernel(export, "only in the second", 70_000, 71_000, 30, 7, pid=SECOND)
@@ -71,7 +71,7 @@ def test_a_process_has_the_answers_that_it_has_alone(tmp_path: Path) -> None:
 
 @pytest.mark.slow  # the first test covers a process without GPU work
 def test_one_process_with_gpu_work_is_the_trace_of_the_file(tmp_path: Path) -> None:
-    """Calls of other processes have the same correlation ids, so the trace must not contain them."""
+    """The trace contains no calls of other processes, although these have the same correlation ids."""
     export = small()
     call(export, "cudaGetDeviceCount_v3020", 500, 600, 11, thread=THIRD | 4200)
     path = written(export, tmp_path, "rank3.sqlite")
@@ -100,7 +100,7 @@ def test_a_command_on_the_file_says_which_processes_there_are(tmp_path: Path) ->
 
 
 def test_work_that_belongs_to_nobody_is_rejected(tmp_path: Path) -> None:
-    """Without globalPid, the process that launched the work is unknown."""
+    """Without globalPid, the process that launched the work is unknown, so the export is rejected."""
     export = several()
     schema = {**{table: tuple(rows[0]) for table, rows in export.rows.items()}, "StringIds": ("id", "value")}
     for table, columns in schema.items():
@@ -122,7 +122,10 @@ def test_an_old_export_of_one_process_needs_no_process_ids(tmp_path: Path) -> No
 
 @pytest.mark.slow  # tests above cover two processes of one machine
 def test_the_same_thread_number_on_another_machine_is_another_process(tmp_path: Path) -> None:
-    """Reports of several nodes can be merged, and the upper bits identify the hardware."""
+    """Threads with equal numbers on two machines belong to two processes.
+
+    Reports of several nodes can be merged. The upper bits of the ids identify the hardware.
+    """
     export = small()
     small(PID | 1 << 48, into=export)
     path = written(export, tmp_path)

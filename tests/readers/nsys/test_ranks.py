@@ -31,7 +31,10 @@ SECOND = 4100 << 24
 
 
 def on_gpus(*devices: int, machine: int = 0) -> Export:
-    """Return a process on each of these GPUs; `machine` is part of the serialized ids after the first."""
+    """Return a process on each of these GPUs.
+
+    The serialized ids of all processes but the first contain the hardware number `machine`.
+    """
     export = small()
     for number, device in enumerate(devices[1:], 1):
         small(SECOND * number | machine << 48, into=export)
@@ -135,7 +138,7 @@ def with_environment(export: Export) -> Export:
 
 
 def test_the_environment_tells_the_rank_of_the_only_process(tmp_path: Path) -> None:
-    """With several processes, the environment is the launcher's."""
+    """The environment determines the rank only if there is one process. Otherwise, it is the launcher's."""
     assert ranks_with_sources(with_environment(small()), tmp_path) == {4000: (6, 8, "environment")}
     assert ranks_with_sources(with_environment(on_gpus(0, 0)), tmp_path) == {}
 
@@ -152,7 +155,7 @@ def test_the_environment_tells_the_rank_of_the_only_process(tmp_path: Path) -> N
     ),
 )
 def test_the_environment_goes_before_the_file_s_name(tmp_path: Path, said: str, name: str, expected: tuple) -> None:
-    """NCCL's data of a single process does not take precedence over the name."""
+    """The environment takes precedence over the file's name; the NCCL data of a single process does not."""
     if said == "environment":
         export = with_environment(small())
     else:
@@ -163,9 +166,9 @@ def test_the_environment_goes_before_the_file_s_name(tmp_path: Path, said: str, 
 
 @pytest.mark.slow  # 6 s
 def test_a_file_whose_gpus_tell_ranks_is_a_capture(tmp_path: Path) -> None:
-    """GPU numbers start again on each node, so two such files are not ranks of one capture.
+    """GPU numbers start again on each node, so two files with ranks by GPU are two captures.
 
-    The names of other files give their ranks.
+    Processes that share a GPU have no rank. The rank of a file with a single process comes from its name.
     """
     nodes = [written(on_gpus(0, 1), tmp_path, "rank7.sqlite"), tmp_path / "b.sqlite"]
     again = on_gpus(0, 1)

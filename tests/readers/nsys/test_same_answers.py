@@ -157,8 +157,8 @@ PLACES = {"cpu_op": 1, "user_annotation": 1, "cuda_runtime": 2, "cuda_driver": 2
 def in_order(document: dict[str, Any]) -> dict[str, Any]:
     """Return the document in the order of an export's events.
 
-    If calls of two threads begin in the same µs, the order in the file decides, which an export does not have. It also
-    does not record which of two equal ranges encloses the other.
+    If calls of two threads begin in the same µs, the order in the file decides, but an export has no such order. It
+    does not record either which of two equal ranges encloses the other.
     """
 
     def place(event: dict[str, Any]) -> tuple[float, ...]:

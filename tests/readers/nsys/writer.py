@@ -1,4 +1,4 @@
-"""Writer of a Kineto trace as `nsys export --type sqlite` would write the same run.
+"""Writer that converts a Kineto trace to what `nsys export --type sqlite` would write for the same run.
 
 It follows the public schema, not a real file. It omits data that Nsight Systems does not record: Python frames,
 arguments of operators, copies of annotations on the GPU. Names of tables, columns and enums are from NVIDIA's "SQLite
@@ -106,7 +106,7 @@ class Export:
     strings: dict[str, int] = field(default_factory=dict)
 
     def text(self, value: str) -> int:
-        """Return the number of a text."""
+        """Return the number of a text, which gets a new number if it has none."""
         return self.strings.setdefault(value, len(self.strings) + 1)
 
     def add(self, table: str, **values: Any) -> None:

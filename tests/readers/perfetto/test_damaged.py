@@ -1,4 +1,7 @@
-"""Files with any bytes: a clear rejection, or a trace with findings, never a bug or silence."""
+"""Perfetto files with any bytes.
+
+Each is rejected with a clear reason, or gives a trace with findings. None is accepted silently or causes another error.
+"""
 
 from __future__ import annotations
 

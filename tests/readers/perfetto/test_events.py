@@ -127,7 +127,7 @@ def test_what_has_no_other_half_is_counted(tmp_path: Path) -> None:
 
 @pytest.mark.slow  # a test above covers an end without a begin
 def test_ends_before_all_begins(tmp_path: Path) -> None:
-    """Two writers have such ends, as when a trace begins within slices."""
+    """Each of two writers has an end before its first begin, as in a trace that begins within slices."""
     written = Written()
     track = written.track(7, 8, "main")
     for writer in (1, 2):
@@ -139,7 +139,10 @@ def test_ends_before_all_begins(tmp_path: Path) -> None:
 
 @pytest.mark.slow  # a test below covers arrows
 def test_arrows_of_ends(tmp_path: Path) -> None:
-    """An end that closes a slice is not a separate event and has no arrow. An end without a begin has both."""
+    """An end that closes a slice is not a separate event and has no arrow.
+
+    An end without a begin is an event and has an arrow.
+    """
     written = Written()
     track = written.track(7, 8, "main")
     for ts, kind, name in ((5, END, ""), (10, BEGIN, "a"), (20, END, ""), (30, INSTANT, "b")):
@@ -167,7 +170,7 @@ def test_names_hold_until_the_state_is_cleared(tmp_path: Path) -> None:
 
 
 def test_clocks(tmp_path: Path) -> None:
-    """The clocks are an incremental clock in us that belongs to the writer, and an unknown clock."""
+    """The test covers an incremental clock in us that belongs to the writer, and an unknown clock."""
     written = Written()
     track = written.track(7, 8, "main")
     snapshot = written.packet().clock_snapshot
@@ -228,7 +231,10 @@ def test_what_is_not_read_is_counted(tmp_path: Path) -> None:
 
 
 def test_an_empty_list_is_one(tmp_path: Path) -> None:
-    """PyTorch writes an empty list as an annotation without a value, and null as a text (emitJsonValue)."""
+    """An empty list stays a list, which PyTorch writes as an annotation without a value.
+
+    Null becomes a text, because PyTorch writes it as one (emitJsonValue).
+    """
     args = {"Input Dims": [[128, 256], []], "Concrete Inputs": [], "Input type": ["float", None]}
     written = Written()
     packet = event(written, 10, INSTANT, written.track(7, 8, "main"), "aten::mul")
@@ -241,7 +247,10 @@ def test_an_empty_list_is_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_last", [True, False])
 def test_an_annotation_of_a_kernel_does_not_move_it(tmp_path: Path, is_last: bool) -> None:
-    """`mark_kernels({"stream": 60})` of torch.cuda._graph_annotations is stored next to PyTorch's own `stream id`."""
+    """An annotation named stream does not change the stream of its kernel.
+
+    `mark_kernels({"stream": 60})` of torch.cuda._graph_annotations is stored next to PyTorch's own `stream id`.
+    """
     written = Written()
     args = {"device": 0, "stream": 7, "graph node id": 4}
     written.stage({"cat": "kernel", "ts": 1, "dur": 2, "tid": 7, "name": "gemm", "args": args}, 0)
@@ -258,7 +267,7 @@ def test_an_annotation_of_a_kernel_does_not_move_it(tmp_path: Path, is_last: boo
 
 @pytest.mark.slow  # test_kinds.py tests GPU work
 def test_work_without_a_gpu_has_the_device_of_its_arguments(tmp_path: Path) -> None:
-    """Protobuf omits fields that a writer does not set, such as GPU 0.
+    """Work without a GPU has the device of its arguments, because Protobuf omits unset fields, such as GPU 0.
 
     A row without a process would belong to no thread.
     """
@@ -323,7 +332,10 @@ def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_json_with_this_name_is_read_as_json(tmp_path: Path) -> None:
-    """torch.profiler writes JSON under any file name if the CUPTI monitor does not run."""
+    """JSON is read as JSON even in a file named .pftrace.
+
+    torch.profiler writes JSON under any file name if the CUPTI monitor does not run.
+    """
     content = b'{"traceEvents": [{"ph": "X", "name": "a", "ts": 1, "dur": 2, "pid": 1, "tid": 1}]}'
     con, trace = loaded(tmp_path / "a.pftrace", content)
     assert (trace.format, len(spans(con))) == ("json/object", 1)

@@ -1,6 +1,6 @@
-"""Memory for reading a Perfetto trace is bounded at one size.
+"""Memory for reading a Perfetto trace of one size is bounded.
 
-The test does not check that it stays constant beyond this size.
+The test does not check that memory stays constant beyond this size.
 """
 
 from __future__ import annotations

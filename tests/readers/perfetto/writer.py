@@ -1,7 +1,8 @@
-"""Writer of a Kineto trace as PyTorch's CUPTI monitor writes the same run, following its source and no real file.
+"""Writer that converts a Kineto trace to the file that PyTorch's CUPTI monitor writes for the same run.
 
-torch/profiler/_cupti/monitor_trace.py (`_window_to_pftrace`) defines the contents, and
-torch/csrc/profiler/cupti/monitor_pftrace.cpp the encoding. Import this module after `pytest.importorskip("perfetto")`.
+It follows PyTorch's source, not a real file. torch/profiler/_cupti/monitor_trace.py (`_window_to_pftrace`) defines the
+contents, and torch/csrc/profiler/cupti/monitor_pftrace.cpp the encoding. Import this module after
+`pytest.importorskip("perfetto")`.
 """
 
 from __future__ import annotations

@@ -20,7 +20,10 @@ VIEWS = ("compile_provenance_matches", "kernel_provenance")
 def joined(
     traces: Mapping[Path, list[dict[str, Any]]], files: Iterable[Path], ranks: Mapping[Path, int | None] | None = None
 ) -> tuple[duckdb.DuckDBPyConnection, dict[str, Path]]:
-    """Return a connection, and the path of each of its traces by id; `ranks` are by path."""
+    """Return a connection with the traces and files, and the path of each trace by its id.
+
+    `ranks` maps paths of traces to ranks.
+    """
     con, ids = connect_all([{"traceEvents": events, "name": str(path)} for path, events in traces.items()])
     paths = dict(zip(ids, traces, strict=True))
     for trace_id, path in paths.items():

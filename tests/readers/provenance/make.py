@@ -37,7 +37,7 @@ def head(metadata: dict[str, Any], pid: int = 41, rank: int | None = None) -> st
 
 
 def artifact(name: str, payload: Any, number: int = 0, **of: Any) -> list[str]:
-    """Return an artifact of the compilation with this number, with its payload."""
+    """Return the lines of an artifact, with its payload. `number` is the number of its compilation."""
     ids = {"frame_id": number, "frame_compile_id": 0, "attempt": 0}
     metadata = {
         "artifact": {"name": name, "encoding": "json"},

@@ -24,9 +24,9 @@ COLUMNS = (
 
 
 def test_the_kernels_of_the_genuine_log(tmp_path: Path) -> None:
-    """The names are those of a CPU trace of the same program.
+    """The trace has the kernel names of a CPU trace of the program in the log.
 
-    A Triton kernel that the log does not contain has a row, too.
+    A Triton kernel that the log does not contain also has a row.
     """
     names = ("cpp_fused_add_mul_relu_threshold_backward_0", "cpp_fused__softmax_1", "cpp_fused_sum_2")
     events = [x("cpu_op", f"graph_0_{name}", 10 * at, 3, pid=4248) for at, name in enumerate((*names, names[0]))]

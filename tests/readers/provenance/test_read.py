@@ -181,7 +181,7 @@ def test_parts_that_cannot_be_read_are_told_and_the_others_stay(tmp_path: Path) 
 
 
 def test_stack_traces_belong_to_the_graph_before_them_only(tmp_path: Path) -> None:
-    """They belong neither to a graph of another compilation nor to a graph that already has stacks."""
+    """Stack traces belong neither to a graph of another compilation nor to a graph that already has stacks."""
     graph, stacks = {"k:1": {"mm": []}}, {"k:1": [stack(("/m.py", 3, "f"))]}
     texts = [
         *graph_lines(graph, number=0),

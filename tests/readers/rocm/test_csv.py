@@ -105,7 +105,10 @@ def in_database() -> list[tuple]:
 
 @pytest.mark.parametrize("agent", first_of(["Agent {}", "{}"], 1))
 def test_the_files_of_a_process_are_its_database(tmp_path: Path, agent: str) -> None:
-    """The bytes of copies and the names of threads differ, because the CSV files do not contain them."""
+    """The CSV files of a process have the events of its database.
+
+    Only the bytes of copies and the names of threads differ, because the CSV files do not contain them.
+    """
     rows, trace = whole() if agent == "Agent {}" else events(write(tmp_path, rows_of_small(agent)))
     assert rows == in_database()
     assert (trace.format, trace.status) == ("csv/rocprofv3", "ok")
@@ -165,7 +168,10 @@ def test_a_file_that_arrives_later_completes_the_trace(tmp_path: Path, late: str
 @pytest.mark.slow  # two ingests and two compactions; a test above covers superseding
 @pytest.mark.parametrize("first", ["kernel_trace", "hip_api_trace"])
 def test_a_trace_without_all_its_files_stays_away(tmp_path: Path, first: str) -> None:
-    """This applies whichever file came first, and after its batch was merged with that of the complete trace."""
+    """The complete trace replaces a trace of one of its files, whichever file came first.
+
+    It still does after compaction has merged the batches of both traces.
+    """
     rows, lake = rows_of_small(), Lake(tmp_path / "lake")
     for names in ([first], ["kernel_trace", "hip_api_trace"]):
         write(tmp_path / "in", {name: rows[name] for name in names})
@@ -358,7 +364,7 @@ def test_a_first_line_that_names_nothing_known(tmp_path: Path) -> None:
 
 @pytest.mark.slow  # tests above cover other stray quotes
 def test_a_stray_quote_in_the_first_line_takes_no_line_with_it_unsaid(tmp_path: Path) -> None:
-    """In this case, DuckDB returns neither rows nor an error."""
+    """All lines without an event are counted as broken, although DuckDB returns neither rows nor an error."""
     path = write(tmp_path, rows_of_small())
     header, *lines = path.read_bytes().split(b"\n")
     quoted = b'"' + header.strip().replace(b",", b'","') + b'"'
@@ -380,7 +386,7 @@ def test_a_column_without_a_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", first_of(["kernel_trace", "hip_api_trace"], 1))
 def test_a_file_that_duckdb_gives_up_is_named(tmp_path: Path, name: str) -> None:
-    """DuckDB rejects a file with two kinds of line ends."""
+    """A rejection names the file that DuckDB rejects because it has two kinds of line ends."""
     path = write(tmp_path, rows_of_small())
     other = tmp_path / f"4000_{name}.csv"
     first, second, rest = other.read_bytes().split(b"\n", 2)

@@ -1,6 +1,6 @@
 """Databases that differ from the databases of rocprofv3.
 
-Each is clearly rejected or gives a trace with findings, never a bug or silence.
+Each is rejected with a clear reason, or gives a trace with findings. None is accepted silently or causes another error.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def test_calls_that_are_in_no_trace_are_told(tmp_path: Path, pid: str, check: st
     "table", first_of(["rocpd_string", "rocpd_event", "rocpd_info_kernel_symbol", "rocpd_track"], 2)
 )
 def test_rows_with_one_number_are_refused(tmp_path: Path, table: str) -> None:
-    """Each reference to such a row would yield two rows."""
+    """If two rows had the same number, each reference to it would yield both rows."""
     path = small().write_plainly(tmp_path / "a.db")
     with closing(sqlite3.connect(path)) as con:
         con.execute(f"INSERT INTO {table}{END} SELECT * FROM {table}{END}")
@@ -111,7 +111,7 @@ def test_rows_with_one_number_are_refused(tmp_path: Path, table: str) -> None:
 @settings(max_examples=examples(20))
 @given(steps())
 def test_whatever_is_in_the_tables(tmp_path_factory: pytest.TempPathFactory, change: list[tuple[Any, ...]]) -> None:
-    """The result is either a rejection with a remedy or a trace."""
+    """A randomly changed database is either rejected with a remedy or a trace."""
     read_or_rejected(changed_by(change, small().write_plainly(tmp_path_factory.mktemp("fuzz") / "a.db")))
 
 

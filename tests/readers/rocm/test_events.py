@@ -150,7 +150,10 @@ def test_a_process_without_gpu_work_has_its_number(tmp_path: Path) -> None:
 
 @pytest.mark.slow  # a test above covers a process without GPU work
 def test_rows_of_sets_without_gpu_work_are_told(tmp_path: Path) -> None:
-    """The sets are in a file with a process with GPU work, and in a file with an idle process."""
+    """A finding counts the rows of a process without GPU work.
+
+    The other process of the file has GPU work in the first case, and none in the second.
+    """
     idle = [small(4100, OTHER), small()]
     for database in idle:
         database.rows["rocpd_kernel_dispatch"].clear()
@@ -179,7 +182,7 @@ def test_each_process_with_gpu_work_is_a_trace(tmp_path: Path) -> None:
 
 
 def test_two_processes_of_one_number_are_two_traces(tmp_path: Path) -> None:
-    """The processes ran on two machines."""
+    """Processes with equal numbers, for example of two machines, have different GUIDs, and each is a trace."""
     from pipelines.readers.rocm.read import processes
 
     path = small().write(tmp_path / "both.db", (small(4000, OTHER),))
@@ -219,9 +222,9 @@ UNKNOWN = [(None, None, None, None)] * 2
 
 @pytest.mark.slow
 def test_ranks_of_processes(tmp_path: Path) -> None:
-    """A rank is the environment's, otherwise the number of the process's only GPU.
+    """A rank comes from the environment, otherwise it is the number of the process's only GPU.
 
-    It is unknown if two processes have the same.
+    Ranks are unknown if two processes would have the same rank.
     """
     assert ranks_of_both(tmp_path, (0, 3)) == [(rank, None, "device", "true") for rank in (0, 3)]
     assert ranks_of_both(tmp_path, (0, 0)) == UNKNOWN

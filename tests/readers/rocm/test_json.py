@@ -180,7 +180,7 @@ def test_what_is_not_strict_json_is_found(tmp_path: Path) -> None:
 def test_each_process_is_a_trace(tmp_path: Path) -> None:
     """Each process has its own rows, although both number their rows alike.
 
-    Without process ids, the index in the list is the name.
+    If a process has no id, processes are named by their index in the list.
     """
     (first,), (second,) = (document()["rocprofiler-sdk-tool"] for _ in range(2))
     second["metadata"]["pid"] = 4100
@@ -214,7 +214,7 @@ def plain() -> tuple[list[tuple], ReadTrace]:
 
 @pytest.mark.parametrize("piece", first_of([7, 0, 1000], 1))
 def test_a_packed_file_is_the_same_trace(tmp_path: Path, piece: int) -> None:
-    """The trace's id is that of the content, also if gzip's members split keys."""
+    """The trace id is that of the decompressed content, even if gzip members split keys."""
     text = json.dumps(document())
     path = tmp_path / "4000_results.json.gz"
     path.write_bytes(packed(text, piece))
@@ -236,7 +236,7 @@ def test_each_process_of_a_packed_file_is_a_trace(tmp_path: Path, piece: int) ->
 
 
 def test_a_lake_takes_packed_and_plain_as_one_trace_and_kineto_beside_them(tmp_path: Path) -> None:
-    """Kineto files also end in `.json.gz`. The content decides, whatever the name."""
+    """The content of a file decides which reader reads it, because Kineto files also end in `.json.gz`."""
     text = json.dumps(document())
     kineto = json.dumps({"traceEvents": [x("kernel", "k", 1, 1, 0, 0, device=0, stream=0)]})
     files = {"a_results.json.gz": text, "b_results.json.gz": kineto, "c.json.gz": kineto + " "}

@@ -33,7 +33,10 @@ def test_synthetic_captures(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_three_formats_agree_on_kernels_and_path(tmp_path: Path) -> None:
-    """The run of Nsight Systems has no records of waits, as with rocprofiler-sdk, and its copies have other names."""
+    """The run has no records of waits in any format, because rocprofiler-sdk does not write them.
+
+    Names of copies differ between the formats.
+    """
     (rank,) = write_capture(CaptureSpec(ranks=1, steps=2, layers=2, gz=False), tmp_path).ranks
     document = document_of(rank.path)
     document["traceEvents"] = [e for e in document["traceEvents"] if e.get("cat") not in ("cuda_sync", "gpu_memset")]

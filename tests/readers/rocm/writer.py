@@ -1,8 +1,8 @@
-"""Writer of a Kineto trace as rocprofv3 would write the same run, following the public schema and no real file.
+"""Writer that converts a Kineto trace to the database that rocprofv3 would write for the same run.
 
-It omits data that rocprofiler-sdk does not record: Python frames, arguments of operators, the targets of waits. Names
-of tables and columns are from rocpd_tables.sql of rocprofiler-sdk (schema version 3), and their contents follow its
-generateRocpd.cpp.
+It follows the public schema, not a real file. It omits data that rocprofiler-sdk does not record: Python frames,
+arguments of operators, the targets of waits. Names of tables and columns are from rocpd_tables.sql of rocprofiler-sdk
+(schema version 3), and their contents follow its generateRocpd.cpp.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Database:
         )  # fmt: skip
 
     def text(self, value: str) -> int:
-        """Return the number of a text."""
+        """Return the number of a text, which gets a new number if it has none."""
         return self.strings.setdefault(value, len(self.strings) + 1)
 
     def event(self, domain: str, correlation: int, message: str | None = None) -> int:

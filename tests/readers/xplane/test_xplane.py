@@ -177,7 +177,10 @@ def test_ops_of_a_tpu_have_flops_and_bytes_and_no_launch(tmp_path: Path) -> None
 
 
 def test_sparse_cores_are_streams_of_their_tpu(tmp_path: Path) -> None:
-    """Ids of lines count within a plane, so they are equal in the planes of a TPU's cores."""
+    """Each core of a TPU is a stream, although ids of lines are equal in all cores.
+
+    Ids of lines count within a plane, and each core has its own plane.
+    """
     planes = [
         Plane(f"/device:TPU:{tpu}{core}", [(3, "Ops", 0, [("op", 0, 9_000_000, {})])], {"core_count": n})
         for tpu in (0, 1)
@@ -191,7 +194,10 @@ def test_sparse_cores_are_streams_of_their_tpu(tmp_path: Path) -> None:
 
 
 def test_lines_beside_the_ops_are_no_work(tmp_path: Path) -> None:
-    """These lines enclose the ops, synchronize, or sample counters. As work they would count twice, or take no time."""
+    """Lines that enclose the ops, synchronize, or sample counters are not GPU work.
+
+    As work they would count twice, or take no time.
+    """
     names = [f"Sparse Core {kind}" for kind in ("Steps", "Modules", "Ops", "Syncs")] + ["Tensor Core Sync Flag"]
     lines = [(number, name, 0, [(name, 0, 9_000_000, {})]) for number, name in enumerate(names, 65)]
     sampled = Plane("/device:GPU:0", [(1, "_counters_", 0, [("dram__bytes_read.sum", 0, 0, {})])])
@@ -256,7 +262,7 @@ def test_mutated_copies_are_read_or_rejected_with_their_place(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_a_large_file_is_not_held(tmp_path: Path) -> None:
-    """The file has 100 MB of a stat that is not read."""
+    """Reading a file does not keep its content in memory. The file has 100 MB of a stat that is not read."""
     plane = gpu()
     plane.extra = part(
         4, part(1, 9) + part(2, part(1, 9) + part(2, "hlo") + part(5, part(1, 1) + part(6, bytes(100 << 20))))
