@@ -204,9 +204,9 @@ def test_the_first_and_the_last_asset_of_a_run_are_due_every_day() -> None:
 
 
 def test_what_a_run_shows_of_views_comes_after_the_tables_behind_them() -> None:
-    """A run does not compute views.
+    """The page of today depends on the tables behind the views that it shows, because a run does not compute views.
 
-    Without these dependencies the page of today was built before the captures, and showed those of the last run.
+    Without these dependencies the page was built before the captures, and showed those of the last run.
     """
     behind = defs.resolve_asset_graph().get(dg.AssetKey("fleet_today")).parent_keys
     tables = ("jobs", "job_days", "regression_samples", "persistent_stragglers", "rejects", "model_failures")

@@ -238,7 +238,7 @@ _GROUPS = """[...document.querySelectorAll('svg foreignObject')].map(one =>
 
 @pytest.mark.slow  # opens a browser; test_definitions.py checks the groups
 def test_the_lineage_is_on_one_screen(running: Ui) -> None:
-    """This is the page as it opens, without any link or selection."""
+    """All groups of the lineage fit on a screen of 1920 x 1080, without any link or selection."""
     with browser() as page:
         page.size(1920, 1080)
         page.open(f"http://127.0.0.1:{running.port}/asset-groups")

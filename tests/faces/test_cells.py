@@ -113,7 +113,7 @@ def test_what_json_does_not_allow_is_text(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_decimals_are_text_in_json(capsys: pytest.CaptureFixture[str]) -> None:
-    """docs/sql.md specifies this."""
+    """Decimals are text in JSON, as docs/sql.md specifies."""
     _write_answer(Answer(duckdb.sql("SELECT 1.5 AS x, 1.5e0 AS y, 100.0 * 2 AS z"), 0), Format.json, 0, False)
     assert json.loads(capsys.readouterr().out) == [{"x": "1.5", "y": 1.5, "z": "200.0"}]
 
@@ -122,7 +122,10 @@ def test_decimals_are_text_in_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_csv_cannot_hold_is_refused_before_anything_is_written(
     value: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`tracelake sql` refuses it, and so does a download of the console."""
+    """Values that CSV cannot represent are refused before anything is written.
+
+    `tracelake sql` refuses them, and so does a download of the console.
+    """
     query = f"SELECT 1 AS n, {value} AS v"
     with pytest.raises(WrongValue, match=r"CSV cannot hold the column v, .*: convert it"):
         _write_answer(Answer(duckdb.sql(query), 0), Format.csv, 0, False)

@@ -103,7 +103,10 @@ def test_least_p_decides_where_fewer_captures_are_allowed(m: int, status: str) -
 
 
 def test_many_metrics_need_smaller_p() -> None:
-    """Alone, p = 2/252 < 1 % is a regression. As the only one of 40 metrics it is not a discovery at 5 %."""
+    """A metric among many needs a smaller p.
+
+    Alone, p = 2/252 < 1 % is a regression. As the only small p of 40 metrics it is not a discovery at 5 %.
+    """
     base, worse, same = (
         [100.0, 100.1, 100.2, 100.3, 106.0],
         [105.9, 120, 121, 122, 123],

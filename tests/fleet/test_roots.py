@@ -32,7 +32,10 @@ def test_in_one_group_it_is_the_last_to_arrive() -> None:
 
 
 def test_victims_hand_the_blame_on() -> None:
-    """Rank 3 delays its node (2, 3). Rank 2 then comes last to (0, 2), for which all ranks wait."""
+    """The root of the waiting is rank 3, which delays its node (2, 3).
+
+    Rank 2 then comes last to (0, 2), for which all ranks wait, but is a victim of rank 3.
+    """
     whole = (9, (0, 1, 2, 3), (5, 5, 5, 5))
     program = [
         whole,

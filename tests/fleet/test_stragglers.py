@@ -110,7 +110,10 @@ def answered(*is_straggler: bool | None, aligned: int = 2, is_digest: bool = Fal
 
 
 def test_a_rank_that_cannot_be_judged_is_not_taken_for_no_straggler() -> None:
-    """Ranks 2 and 3 meet only each other, so their clocks are not aligned with the others'."""
+    """A rank that cannot be judged is reported as unknown.
+
+    Ranks 2 and 3 meet only each other, so their clocks are not aligned with the others'.
+    """
     agreed = "durations and clocks name the same culprit in 100 % of the collectives"
     assert said(answered(False, False, False, False)) == f"no straggler; {agreed}"
     late = answered(False, False, False, None)

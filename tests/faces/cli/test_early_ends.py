@@ -88,7 +88,10 @@ def test_every_command_is_known_here() -> None:
 
 @pytest.mark.parametrize("command", first_of(["breakdown", "why", "graphs", "capture-path", "compare"], 1))
 def test_each_command_says_so_beside_its_numbers(files: tuple[Path, Path], tmp_path: Path, command: str) -> None:
-    """test_limiting_findings.py tests other commands, and asks `why`, `breakdown` and `graphs` by id."""
+    """Each command prints the caveat about a truncated file once with its numbers.
+
+    test_limiting_findings.py tests other commands, and asks `why`, `breakdown` and `graphs` by id.
+    """
     whole, part = files
     more = [word.replace("OUT", str(tmp_path)).replace("WHOLE", str(whole)) for word in OF_A_TRACE[command]]
     if command == "capture-path":  # one rank has no path through its ranks, so there is no number

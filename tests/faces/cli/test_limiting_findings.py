@@ -179,7 +179,10 @@ def test_what_limits_a_file_is_said_beside_its_breakdown(check: str, tmp_path: P
 
 
 def test_an_answer_has_the_caveats_of_the_trace_that_captured_its_graphs() -> None:
-    """Three traces are open. An answer that names none of them has the caveats of all."""
+    """An answer has the caveats of its trace and of the trace that captured its graphs.
+
+    Three traces are open. An answer that names none of them has the caveats of all.
+    """
     caveats.add(LimitingFinding(trace, f"{trace}.json", "lost_kernels", "warning", "few") for trace in "abc")
     for answer, expected in (
         ({"trace_id": "a", "capture_trace_id": "b"}, ["a", "b"]),
@@ -329,7 +332,7 @@ def on_todays_page(lake: Path) -> str:
 
 
 def of_query(query: str) -> dict[str, Callable[[Path], str]]:
-    """Return the interfaces that answer a query. Each value returns the caveats of its answer."""
+    """Return a function for each interface, which asks the query and returns the caveats of the answer."""
     return {
         "sql": lambda lake: run("sql", query, "--lake", lake).stderr,
         "MCP's sql": through_a_tool("sql", query=query),

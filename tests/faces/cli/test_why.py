@@ -190,9 +190,9 @@ def test_the_command_of_a_cause_of_a_capture(options: str | None, command: str) 
 
 
 def test_what_a_late_rank_saves_is_told_of_the_rank_that_is_retimed() -> None:
-    """Two ranks are late in turn.
+    """The saving of a late rank is printed with the rank that is retimed.
 
-    Without the copies of one rank the other is still late, so the sentence names the retimed rank.
+    Two ranks are late in turn. Without the copies of one rank the other is still late.
     """
     row = {
         "duration_ns": 5000,

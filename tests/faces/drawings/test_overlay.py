@@ -228,7 +228,7 @@ def test_steps_that_go_back_in_time_are_clipped():
 
 @pytest.mark.parametrize("name", ["a.pt.trace.json", "a.json.gz"])
 def test_an_overlay_of_another_trace_stays(con, tmp_path, name):
-    """Two ranks may be in one file.
+    """An overlay of another trace is not replaced, because two ranks may be in one file.
 
     An overlay of the same trace is replaced, and so is a file that is not an overlay.
     """

@@ -175,7 +175,10 @@ def test_fractions_of_a_microsecond_stay(made: TraceAnalysis) -> None:
 
 
 def test_an_event_whose_time_is_lost_has_no_row(made: TraceAnalysis) -> None:
-    """Its NaN would turn the times of all other events into floats, which cannot represent ns since 1970 exactly."""
+    """An event whose time is lost has no row.
+
+    Its NaN would turn the times of all other events into floats, which cannot represent ns since 1970 exactly.
+    """
     frame = made.t.get_trace(2)
     assert list(frame["s_name"]) == ["a", "b"] and frame["ts"].dtype.kind == "i"
 

@@ -76,9 +76,9 @@ def test_a_stretch_of_the_queue_has_its_most_and_its_last() -> None:
 
 
 def test_queue_lengths_are_of_the_time() -> None:
-    """Trace a has 1,000 launches 1 ms apart, each of which starts 5 us later. Trace b has no duration.
+    """Trace a has 1,000 launches 1 ms apart, whose work starts 5 us later.
 
-    Another stream of trace a has 4 launches, two of them at the same time.
+    Trace b has no duration. Another stream of trace a has 4 launches, two of them at the same time.
     """
     changes = of(
         "trace_id stream at_ns change queue_length",
@@ -386,7 +386,10 @@ def test_fixes() -> None:
 
 
 def test_fleet_fixes_are_sums_over_captures_with_the_largest_trace() -> None:
-    """The paths take 10 s. For a capture without a job, its file is shown as the job."""
+    """A fix is summed over captures, with the trace in which it saves most.
+
+    The paths take 10 s in total. For a capture without a job, its file is shown as the job.
+    """
     whole = of("capture_id cause duration_ns", ("c", "x", 3 * 10**9), ("c", "y", 10**9), ("d", "x", 6 * 10**9))
     totals = of(
         "capture_id fix n_traces saves_ns trace_id change most_saves_ns most_saves_percent",
@@ -405,7 +408,7 @@ def test_fleet_fixes_are_sums_over_captures_with_the_largest_trace() -> None:
 
 
 def test_path_names() -> None:
-    """Time that belongs to no event, such as gaps on the host, is on the path, too."""
+    """Percentages are of the whole path. This includes time that belongs to no event, such as gaps on the host."""
     names = of(
         "trace_id window_id name cat n_events duration_ns",
         *(("a", "full", "gemm", "kernel", 2, 10_000_000), ("b", "full", "gemm", "kernel", 1, 30_000_000)),
@@ -486,7 +489,7 @@ def test_snapshot_traces() -> None:
 
 
 def test_memory_over_time() -> None:
-    """Trace a records totals in some events, trace b in none. A device without a number is a device, too."""
+    """Trace a records totals in some events, trace b in none. Events without a device number count as a device."""
     events = of(
         "trace_id device_type device seq at_ns net_bytes allocated_bytes reserved_bytes",
         ("a", 1, 0, 1, 100, 10, 110, 500), ("a", 1, 0, 2, 100, 5, 105, None), ("a", 1, 0, 3, 100, 99, None, 300),
@@ -614,7 +617,7 @@ def test_memory_owners() -> None:
 
 
 def test_memory_owners_of_each_trace() -> None:
-    """Memory in use is not summed over recordings of a job and rank."""
+    """Memory in use is not summed over several recordings of the same job and rank."""
     captured = [{"trace_id": trace_id, "job": "j", "rank": 0} for trace_id in "ab"]
     blocks = of(
         "trace_id device_type device owner state alloc_seq size_bytes",
@@ -687,7 +690,7 @@ def test_gaps_and_slack_say_which_gpu() -> None:
 
 @pytest.mark.parametrize("question", ["measured-kernels", "counted-kernels"])
 def test_measured_kernels_say_which_gpu(question: str) -> None:
-    """A process runs the same kernels on two GPUs, for the same time on each."""
+    """Each row names its GPU. A process runs the same kernels on two GPUs, for the same time on each."""
     measured = of(
         "trace_id device name n_kernels duration_ns n_measured",
         *(("a", device, "k", 1, 9000, n_measured) for device, n_measured in ((1, 1), (0, 1), (2, 0))),
@@ -724,7 +727,7 @@ def test_no_short_kernels_take_no_time() -> None:
 
 
 def test_waiting_for_the_busiest_expert_is_unknown_where_waiting_is() -> None:
-    """This is the case for a refused lane.
+    """Waiting for the busiest expert is unknown if all waiting is unknown, as in a refused lane.
 
     If waiting is known, and no rank waits for the busiest rank, the time is 0.
     """

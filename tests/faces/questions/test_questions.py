@@ -40,7 +40,7 @@ def answer(locked: LockedLake, sql: str) -> list[dict]:
 
 
 def test_each_can_be_asked_of_an_empty_lake(tmp_path: Path) -> None:
-    """The tables and columns that they read exist."""
+    """Every question runs on an empty lake, so the tables and columns that it reads exist."""
     lake = Lake(tmp_path / "lake")
     lake.root.mkdir()
     with duckdb.connect(str(publish(lake)), read_only=True) as con:
@@ -105,7 +105,10 @@ def test_the_straggler_and_the_damaged_file_are_found(locked: LockedLake) -> Non
 def test_no_question_shows_more_than_the_hardware_can_without_saying_why(
     dtype: str, mfu: float | None, tf32: float | None, why: str | None
 ) -> None:
-    """The reason is also shown between 100 % and 105 %, from where the tables call a value suspect."""
+    """A share of more than 100 % of the hardware is shown with its reason.
+
+    This includes shares up to 105 %, above which the tables call a value suspect.
+    """
     with duckdb.connect() as con:
         con.execute("CREATE TABLE traces AS SELECT 't' AS trace_id, 'j' AS job, 'f' AS file, 0 AS rank")
         columns = {column.name: "NULL" for column in load_catalog().models["family_utilization"].columns}

@@ -133,9 +133,9 @@ def plain(line: str) -> str:
 
 
 def test_the_parts_of_the_gpus_time_are_all_of_it(shared: Path) -> None:
-    """The trace is a decode whose work is replays of a graph.
+    """The parts of the GPU time add up to all of it.
 
-    The replays are one row, and all shares have the same total.
+    The trace is a decode whose work is replays of a graph. The replays are one row, and all shares have the same total.
     """
     path = shared / "traces" / "single" / "mi300_sglang_decode_graph.json.gz"
     events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]

@@ -128,9 +128,10 @@ def test_exposed_communication_is_waiting_for_late_ranks_plus_transfer(world: tu
 def test_exposed_communication_of_real_captures_has_one_meaning(
     folder: str, has_unmatched: bool, shared: Path, tmp_path: Path
 ) -> None:
-    """dlrm_8 has 46.9 ms of exposed communication, of which 1.61 ms are transfer.
+    """Parts of exposed communication add up on the pages of real captures.
 
-    torchrec_unequal has calls without a partner.
+    dlrm_8 has 46.9 ms of exposed communication, of which 1.61 ms are transfer. torchrec_unequal has calls without a
+    partner.
     """
     assert_exposed_parts_add_up(report(tmp_path, shared / "traces" / "ranks" / folder), has_unmatched)
 
@@ -239,7 +240,10 @@ REAL = (
 def test_of_a_file_it_is_that_of_its_trace_in_a_lake(
     of: str, world: tuple[Page, Path], capture: Capture, shared: Path, tmp_path: Path
 ) -> None:
-    """A file needs no lake. Parts about captures, and data that the lake does not have, are empty in both pages."""
+    """The page of a file equals the page of its trace in a lake.
+
+    Parts about captures, and data that the lake does not have, are empty in both pages.
+    """
     file, lake = (capture.ranks[2].path, world[1]) if of == "simulated" else (shared / of, tmp_path / "lake")
     if of != "simulated":
         ingest([file], Lake(lake))

@@ -377,7 +377,7 @@ def test_damaged_files_are_told_or_left_out(tmp_path: Path) -> None:
 def test_reports_leave_out_broken_files_if_the_server_does(
     without_broken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Reports are made in a separate process."""
+    """Reports omit broken files if the server omits them, although a separate process makes the reports."""
     program = tmp_path / "python"
     program.write_text('#!/bin/sh\nprintf %s "$TRACELAKE_WITHOUT_BROKEN" > "$7"\n')  # the argument of --out
     program.chmod(0o755)
