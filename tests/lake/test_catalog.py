@@ -100,7 +100,10 @@ def test_the_command_makes_it_again(lake: Lake) -> None:
 
 
 def test_damage_anywhere_is_noticed_and_mended(lake: Lake) -> None:
-    """Flip a bit at random offsets, in the header as well as in rows. After each, the lake answers as before."""
+    """A flipped bit anywhere in the catalog is noticed and repaired.
+
+    The offsets are random, in the header as well as in rows. After each flip the lake answers as before.
+    """
     choice, path = random.Random(SEED), lake.root / CATALOG
     expected, whole = shown(lake, SHOWN), path.read_bytes()
     state = content(lake.root).state
@@ -302,7 +305,7 @@ def test_a_lake_that_may_not_be_written_is_read(lake: Lake, monkeypatch: pytest.
 def test_a_copy_of_a_catalog_that_is_written_meanwhile_is_of_one_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process commits while the catalog is copied.
+    """A copy of a catalog has one state, even if another process commits while it is copied.
 
     Without a check, half of the copy would be older than the commit.
     """

@@ -52,9 +52,9 @@ def test_rows_and_bytes_of_each_peer() -> None:
 
 
 def test_sizes_that_no_message_has_are_unknown() -> None:
-    """Each element has two bytes.
+    """Sizes that no message can have are unknown.
 
-    The file is corrupt, and the other traces of its batch must not fail because of it.
+    Each element has two bytes. The file is corrupt, and the other traces of its batch must not fail because of it.
     """
     largest = (2**63 - 1) // 2 // 3
     row_bytes = {largest * 3: largest * 2, (largest + 1) * 3: None, -3: None}

@@ -115,9 +115,10 @@ def test_the_nth_meets_the_nth_where_a_file_has_as_many(tmp_path: Path) -> None:
 
 
 def test_the_nth_dispatch_is_the_nth_launch_and_not_the_nth_to_run(tmp_path: Path) -> None:
-    """Streams and devices run concurrently, while files number dispatches in order of launch.
+    """Dispatches are matched with kernels in order of launch, not in order of start.
 
-    A kernel without launch uses its start.
+    Streams and devices run concurrently, while files number dispatches in order of launch. A kernel without launch uses
+    its start.
     """
     launches = [x("cuda_runtime", "cudaLaunchKernel", at, 1, correlation=n) for at, n in ((1, 5), (3, 1))]
     slow_stream, quick_stream, without_launch = (kernel(n, grid=[4, 1, 1]) for n in (5, 1, 4))
@@ -204,7 +205,10 @@ def test_short_names_of_kernels_in_anonymous_namespaces(tmp_path: Path) -> None:
     ("unit", "expected"), first_of([("us", None), ("Kbyte", 2000), ("Kbyte/s", None), ("furlong", None)], 2)
 )
 def test_a_value_in_a_unit_of_something_else_is_not_used(tmp_path: Path, unit: str, expected: int | None) -> None:
-    """counter_units has all units without prefixes, including those of times."""
+    """A value in the unit of another quantity is not used.
+
+    counter_units has all units without prefixes, including those of times.
+    """
     read, occupancy = "dram__bytes_read.sum", "sm__warps_active.avg.pct_of_peak_sustained_active"
     file = ncu(tmp_path / "a.csv", GEMM, (read, unit, "2"), (occupancy, "%", "50"))
     ((*_, bytes_read, _, percent),) = kinds(met([kernel(1, grid=[4, 1, 1])], file))

@@ -142,9 +142,9 @@ def test_an_operator_that_waits_is_not_busy(rows: Rows) -> None:
 
 
 def test_a_call_that_waits_for_its_copy_is_not_busy() -> None:
-    """It counts like a call that waits by its name. A copy from pinned memory blocks no thread.
+    """A call that waits for its copy does not count as busy, like a call that waits by its name.
 
-    A barrier, which has the GPU's times, blocks no thread either.
+    A copy from pinned memory blocks no thread. A barrier, which has the GPU's times, does not block any thread either.
     """
 
     def copied(call_name: str, copy: str) -> list[dict]:

@@ -74,7 +74,10 @@ def test_totals_that_do_not_fit_are_marked_and_counted() -> None:
 
 
 def test_totals_further_apart_than_64_bits_do_not_fit() -> None:
-    """The file is corrupt, and the other traces of its batch must not fail because of it."""
+    """Totals whose difference exceeds 64 bits do not fit each other.
+
+    The file is corrupt, and the other traces of its batch must not fail because of it.
+    """
     totals = (9 * 10**18, -9 * 10**18, -9 * 10**18 + 5)
     trace = [memory(ts, 5, None, (1, 0), **{"Total Allocated": total}) for ts, total in enumerate(totals)]
     rows = rows_of(trace, "memory_timeline", "allocated_bytes, delta_ok", "event_id")

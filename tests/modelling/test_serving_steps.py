@@ -122,7 +122,10 @@ def test_each_name_says_what_its_server_meant(shown: Shown) -> None:
 
 
 def steps_of(seed: int) -> list[tuple[int, ...]]:
-    """Return four numbers for each step, of every length up to 2^40."""
+    """Return 22 steps of four numbers each.
+
+    One step has only 0, one only 2^40, and 20 have random numbers of at most 1 to 40 bits.
+    """
     dice = random.Random(seed)
     lengths = [[dice.randint(1, 40) for _ in range(4)] for _ in range(20)]
     return [(0,) * 4, (2**40,) * 4, *(tuple(dice.randrange(2**n) for n in step) for step in lengths)]

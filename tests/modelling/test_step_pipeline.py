@@ -140,9 +140,9 @@ def test_without_gpu_work_nothing_was_measured() -> None:
 
 
 def test_without_launches_it_is_unknown_what_a_step_launched() -> None:
-    """TPUs record no launches.
+    """Without recorded launches it is unknown which work a step launched.
 
-    A data loader must not be the longest stage of a step that computes the rest of the time.
+    TPUs record no launches. A data loader must not be the longest stage of a step that computes the rest of the time.
 
     In a trace with one launch, the step that launched nothing has no work.
     """
@@ -212,7 +212,10 @@ def test_work_is_divided_by_its_class() -> None:
 
 
 def test_an_unknown_computation_leaves_no_ideal_time() -> None:
-    """Known communication alone is not the step's ideal time, especially if it is 0."""
+    """A step with an unknown computation has no ideal time.
+
+    Known communication alone is not the step's ideal time, especially if it is 0.
+    """
     times = [(None, 0), (None, 5), (7, 0), (7, 9), (7, None), (None, None)]
     steps = [{"duration_ns": 10, "comp_ideal_ns": comp, "communication_ideal_ns": comm} for comp, comm in times]
     assert of_times("ideal_ns", steps) == [[None], [None], [7], [9], [7], [None]]

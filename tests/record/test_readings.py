@@ -127,9 +127,10 @@ def test_calls_of_nccl_belong_to_the_span_that_they_were_enqueued_in() -> None:
 
 
 def test_links_are_used_in_percent_of_those_of_the_recording_s_device() -> None:
-    """In 1.024 s, 45 GB pass through NVLink, and 32 GB/s through PCIe.
+    """The use of links is in percent of the peaks of the recording's device.
 
-    The rate of c's NVLink is unknown, and d is an unknown device.
+    In 1.024 s, 45 GB pass through NVLink, and 32 GB/s through PCIe. The rate of c's NVLink is unknown, and d is an
+    unknown device.
     """
     with duckdb.connect() as con:
         create_empty(con)

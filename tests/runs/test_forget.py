@@ -114,7 +114,10 @@ def test_a_trace_on_which_a_model_fails_is_left_out_with_a_row(tmp_path: Path, m
 
 @pytest.mark.slow  # tests/runs/materialize checks the lock that prevents it
 def test_what_another_process_computes_meanwhile_lacks_the_trace(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other process has already read the trace when it is removed."""
+    """A table that another process computes during the removal does not contain the trace.
+
+    That process has already read the trace when it is removed.
+    """
     trace, run_group, said = min(all_ids(lake)), per_trace._run_group, list[str]()
     waits_or_done, other = threading.Event(), Lake(lake.root)
 

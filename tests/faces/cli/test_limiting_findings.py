@@ -255,7 +255,7 @@ def test_files_without_ranks_have_no_path_for_a_reason_with_a_remedy(tmp_path: P
 
 
 def test_what_tables_lack_is_a_caveat_of_json_too(capsys: pytest.CaptureFixture[str]) -> None:
-    """The caveats are also in JSON and in the answers of MCP, because programs and models do not read stderr."""
+    """Caveats about missing tables are in JSON and in the answers of MCP. Programs and models do not read stderr."""
     assert caveats.with_caveats({"a": 1}) == {"a": 1}
     caveats.print_caveat("out of date", "kernels: of an older model")
     assert "out of date: kernels: of an older model" in capsys.readouterr().err

@@ -107,7 +107,10 @@ def test_python_and_models_read_the_same_types() -> None:
 
 @pytest.mark.slow  # 4 s
 def test_work_is_of_one_class_in_breakdown_and_path() -> None:
-    """This includes MTIA's stages: work of class OTHER in `kernels` does not count as computing on the path."""
+    """Work has the same class in the breakdown and on the path.
+
+    This includes MTIA's stages. Work of class OTHER in `kernels` does not count as computing on the path.
+    """
     con, _ = connect(every_kind_of_edge())
     run_models(con, load_catalog(), ["kernels", "critical_path"])
     query = (

@@ -46,7 +46,7 @@ WITHOUT_RECORD = [BATCH.append(trace) for trace in without_record()]
 
 
 def test_a_record_outside_the_file_is_inferred_as_if_its_row_did_not_state_it() -> None:
-    """A stated stream counts. No record in the file replaces the lost one."""
+    """For a record outside the file, the stated stream counts. No record in the file replaces the lost one."""
     assert sources(WITHOUT_RECORD) == [
         [("K", None, "stream", None)],
         [("K", None, "none", None)],
@@ -63,9 +63,9 @@ TOO_LATE = BATCH.append([
 
 
 def test_a_call_whose_record_is_outside_the_file_is_left_to_the_times() -> None:
-    """The stated stream did not end in time.
+    """For a call whose record is outside the file, times decide which work it waited for.
 
-    So the call waited for the work that ended 3 us before the call's return.
+    The stated stream did not end in time. So the call waited for the work that ended 3 us before the call's return.
     """
     rows = BATCH.rows(
         TOO_LATE, "SELECT event_id, source_event_id, basis FROM _inferred_waits WHERE basis <> 'call_order'"
@@ -127,7 +127,10 @@ TWO_PROCESSES = [BATCH.append(trace) for trace in two_processes()]
 
 
 def test_a_wait_is_for_work_and_records_of_its_own_process() -> None:
-    """The other process's work ends closer to the waiting work, or is the only work that ends in time."""
+    """A wait is only for work and records of its own process.
+
+    The other process's work ends closer to the waiting work, or is the only work that ends in time.
+    """
     assert [[row[:2] for row in rows] for rows in sources(TWO_PROCESSES)] == [[("K", "M")]] * 3 + [[(None, "M")]]
 
 
@@ -170,7 +173,7 @@ ANOTHER_DEVICE = [BATCH.append(for_another_device(stream, record)) for stream in
 
 
 def test_a_stated_stream_may_be_on_another_device() -> None:
-    """The wait's device has no such stream, or only as the waiting stream."""
+    """A stated stream may be on another device. The wait's device has no such stream, or only as the waiting stream."""
     assert [[row[:2] for row in rows] for rows in sources(ANOTHER_DEVICE)] == [[("K", "M")]] * 4
 
 
@@ -217,7 +220,10 @@ RECORDED, RECORDED_IN_CAPTURE = map(BATCH.append, ([*BEFORE, *ON_THE_HOST], [*BE
 
 
 def test_a_record_in_a_capture_is_no_record_of_what_the_host_waits_for() -> None:
-    """The host waits for the event that it recorded after A. The record after B became part of a graph."""
+    """A record in a graph capture is not the record for which the host waits.
+
+    The host waits for the event that it recorded after A. The record after B became part of a graph.
+    """
     query = "SELECT source_event_id FROM _inferred_waits WHERE basis = 'call_order'"
     assert BATCH.rows(RECORDED, query) == [(4,)]  # B
     assert BATCH.rows(RECORDED_IN_CAPTURE, query) == [(1,)]  # A
