@@ -30,7 +30,10 @@ LAUNCH = "mutation($p: ExecutionParams!) {launchRun(executionParams: $p) {__type
 
 
 def test_dagsters_server_starts_runs_by_forking(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This fails if Dagster no longer stores in `_mp_ctx` how it starts the process of a run."""
+    """Dagster's server starts the processes of runs by forking.
+
+    The test fails if Dagster no longer stores the start method in `_mp_ctx`.
+    """
     started: list[str] = []
     monkeypatch.setattr(code_server, "ensure_running", lambda: started.append("fork server"))
     server = ForkingServer(threading.Event(), logging.getLogger("test"), FuturesAwareThreadPoolExecutor(1))

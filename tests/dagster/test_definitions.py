@@ -147,7 +147,7 @@ def test_the_console_may_be_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_models_name_the_line_of_their_file() -> None:
-    """This also applies to a table that follows private tables in its file."""
+    """A table's code reference names its line in the SQL file, also after private tables in the same file."""
     for name, before in (("kernels", ""), ("step_pipeline", "-- model: step_pipeline")):
         node = defs.resolve_asset_graph().get(dg.AssetKey(name))
         (reference,) = node.metadata["dagster/code_references"].code_references

@@ -141,7 +141,10 @@ def test_a_run_of_a_ducklake_is_of_everything(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_captures_read_is_computed_in_the_same_step() -> None:
-    """Otherwise the step of the captures would compute these tables, and the path twice."""
+    """A run for the fleet computes the tables of traces that captures read in the step of traces.
+
+    Otherwise the step of captures would compute these tables, and the path twice.
+    """
     catalog = load_catalog()
     tables = run_tables("/data/lake") or frozenset()
     assert {*trace_tables(catalog, tables & {*catalog.of_captures})} <= tables

@@ -41,7 +41,7 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_definitions_are_those_of_a_folder(address: str, tmp_path: Path) -> None:
-    """Only the overlay and runs of plans are missing."""
+    """A DuckLake has the definitions of a folder, except the overlay and runs of plans."""
     mine, folders = definitions(address), definitions(str(tmp_path / "lake"))
     keys, all_keys = (defs.resolve_asset_graph().get_all_asset_keys() for defs in (mine, folders))
     assert keys <= all_keys

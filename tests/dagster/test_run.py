@@ -50,7 +50,10 @@ SOME = ("kernels", "merged_intervals", "critical_path_edges", "critical_path", "
 
 
 def test_the_asset_of_the_path_imports_networkx() -> None:
-    """Without the import the class would be called directly: see `longest/window_paths.py`."""
+    """The asset of the path imports networkx, and so calls the path's class through it.
+
+    See `longest/window_paths.py`.
+    """
     assert critical_path.networkx is nx
 
 
@@ -58,7 +61,7 @@ def test_the_asset_of_the_path_imports_networkx() -> None:
 def test_tiny_trace_through_assets_then_again_then_only_the_models(
     run, inbox: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, only: tuple[str, ...] | None
 ) -> None:
-    """A rejected file is in the inbox, too. The run warns about the file, and ingests the trace."""
+    """A run warns about a rejected file in the inbox, and ingests the trace next to it."""
     tags: dict[str, str] = {}
     monkeypatch.setattr(dg.DagsterInstance, "add_run_tags", lambda self, run_id, new: tags.update(new))
     write_trace(inbox / "rank0.json")
@@ -111,9 +114,10 @@ def test_tiny_trace_through_assets_then_again_then_only_the_models(
 
 @pytest.mark.slow  # a rejected file that stops nothing is tested above
 def test_one_trace_or_batch_without_an_overlay_does_not_stop_the_others(run, inbox: Path, tmp_path: Path) -> None:
-    """One trace's name is too long for its overlay's name.
+    """A trace or batch without an overlay does not stop the other overlays.
 
-    One batch is from another run, which has not computed its path yet.
+    One trace's name is too long for its overlay's name. One batch is from another run, which has not computed its path
+    yet.
     """
     write_trace(inbox / "rank0.json")
     long = write_trace(inbox / f"{'r' * 240}.json", shift=5)
@@ -141,7 +145,10 @@ def test_the_page_of_today_shows_what_the_run_itself_took_in(run, inbox: Path) -
 
 
 def test_overlays_of_a_capture_that_came_during_the_run_stay(tmp_path: Path) -> None:
-    """A run that ingested nothing ends after a later run, which wrote the overlay of a newer capture."""
+    """A run does not remove overlays of captures that arrived during the run.
+
+    A run that ingested nothing ends after a later run, which wrote the overlay of a newer capture.
+    """
     lake, names = Lake(tmp_path / "lake"), []
     for number in range(3):
         (tmp_path / str(number)).mkdir()
@@ -234,7 +241,10 @@ def test_failing_checks_are_shown_as_failed(tmp_path: Path, check) -> None:
 
 
 def test_a_finding_about_a_capture_is_gone_with_the_rank_that_came_late(tmp_path: Path) -> None:
-    """The capture is recomputed into another batch, without rows in `capture_quality`."""
+    """A finding about a missing rank disappears once the rank has arrived.
+
+    The capture is recomputed into another batch, without rows in `capture_quality`.
+    """
     columns = "'c' AS capture_id, 'missing_ranks' AS check_name, 'warning' AS severity, 1 AS n, 'x' AS detail"
     (evaluate,) = (e for spec, e in findings_checks() if spec.asset_key == dg.AssetKey("capture_quality"))
     for hour, passed in ((0, False), (1, True)):
@@ -259,7 +269,10 @@ def test_a_finding_about_a_cut_trace_is_gone_with_the_whole_one(tmp_path: Path) 
 
 
 def test_a_check_of_another_lake_reads_all_rows(tmp_path: Path) -> None:
-    """This happens after TRACELAKE_LAKE was changed. The position in a DuckLake is a batch id, in a folder a time."""
+    """A check reads all rows if its last result is about another lake.
+
+    This happens after TRACELAKE_LAKE was changed. The position in a DuckLake is a batch id, in a folder a time.
+    """
     keys, span = Keys("steps", [("threads", ["trace_id", "thread_id"])]), Span(frozenset(), "")
 
     def evaluate(name: str, last: dict[str, Any] | None) -> dg.AssetCheckResult:
@@ -293,7 +306,10 @@ def test_a_check_reads_what_is_new_since_it_passed(tmp_path: Path, check) -> Non
 
 
 def test_a_check_reads_what_was_written_before_it_passed_and_committed_after(tmp_path: Path) -> None:
-    """A long run renames its tables into place before the commit marker exists. A short run passes in the meantime."""
+    """A check reads files that were written before its last pass but committed after it.
+
+    A long run renames its tables into place before the commit marker exists. A short run passes in the meantime.
+    """
     keys, lake, staged = (
         Keys("steps", [("threads", ["trace_id", "thread_id"])]),
         Lake(tmp_path / "lake"),

@@ -123,7 +123,7 @@ def test_a_plan_that_hangs_is_stopped(tmp_path: Path) -> None:
 
 
 def test_warnings_of_a_run_are_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This also works if another plan fails afterward."""
+    """Warnings of a schedule run are in the log of the job, even if another plan fails afterwards."""
 
     def first_only(plan: str, *_: Any) -> subprocess.CompletedProcess[str]:
         if plan != "mlp":

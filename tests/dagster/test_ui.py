@@ -264,9 +264,10 @@ _STARTED += "subprocess.run([sys.executable, '-c', sys.argv[1]])"
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
 @pytest.mark.parametrize("killed", first_of(["itself", "who started it"], 1))
 def test_a_kill_leaves_nothing_running(tmp_path: Path, killed: str) -> None:
-    """There are three processes.
+    """After one process of the UI is killed, none of its processes remains.
 
-    The second, dagster_project.serve, watches the first, and the system signals the third when the second ends.
+    There are three processes. The second, dagster_project.serve, watches the first, and the system signals the third
+    when the second ends.
     """
     marker = f"TRACELAKE_TEST={tmp_path}"
     first = subprocess.Popen(

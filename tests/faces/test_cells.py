@@ -58,9 +58,9 @@ def test_first_rows_are_a_prefix_and_a_cut_is_announced(rows: list[Any], most: i
     "value", ["range(2500)", "{'a': range(2500)}", "MAP {1: range(2500)}", "repeat(chr(27), 2500)"]
 )
 def test_an_answer_is_cut_by_the_text_that_is_sent(value: str) -> None:
-    """Up to 10,000 characters of each cell are sent.
+    """At most 10,000 characters of each cell's text are sent.
 
-    This also applies to a list, a struct and a map, with control characters as written.
+    This includes lists, structs and maps, with control characters as written.
     """
     answer = Answer(duckdb.sql(f"SELECT {value} AS v FROM range(200)"), 0)
     first = first_rows(answer, 10_000, 1_000_000, LONGEST)

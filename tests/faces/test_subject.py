@@ -237,7 +237,10 @@ def test_private_tables_are_made_from_what_is_stored(held: dict[str, Held]) -> N
 
 @pytest.mark.slow  # 3 s; the answers are compared above
 def test_files_of_a_path_are_those_of_the_traces_file(held: dict[str, Held], tmp_path: Path) -> None:
-    """The files are the edges, and a saved path with its graph, which restores to the same answer."""
+    """An id's path is written to the same files as that of the trace's file.
+
+    These are the edges, and a saved path with its graph, which restores to the same answer.
+    """
     for trace in held.values():
         made = {}
         for what, where in ((trace.trace_id, "id"), (trace.file, "file")):

@@ -283,7 +283,10 @@ def test_captures_without_a_job_are_no_history() -> None:
 
 
 def test_a_job_whose_files_do_not_say_their_ranks_is_a_job() -> None:
-    """Job a has two captures, the later one of two files without ranks. Job b only has such a capture."""
+    """Captures whose files have no rank count as captures of their job.
+
+    Job a has two captures, the later one of two files without ranks. Job b only has such a capture.
+    """
     models = load_catalog().models
     with duckdb.connect() as con:
         con.execute(

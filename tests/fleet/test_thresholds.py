@@ -248,7 +248,7 @@ def said_on_average(ns: int) -> bool:
 
 
 def left_out_as_warm_up(times: float) -> bool:
-    """Return whether a step is left out if one side's first step is `times` as long as those after it."""
+    """Return whether the first step is left out if it is `times` as long as later steps of its side."""
     (control, test) = (
         [Window("t", step, 0, 0, 1, 0, 0, warm_up_times=of if step == 1 else None) for step in (1, 2, 3)]
         for of in (None, times)
@@ -320,7 +320,7 @@ def carries_data(kind: str, at_s: float) -> bool:
 
 
 def takes_no_time(before_s: float) -> bool:
-    """Return whether a transfer takes no time if it ends `before_s` before the other one starts."""
+    """Return whether a transfer takes no time if it ends `before_s` before the start of the other transfer."""
     start = np.array([0.0, 0.1], np.float32).reshape(2, 1, 1)
     end = np.array([0.1 - before_s, 0.2], np.float32).reshape(2, 1, 1)
     unit = SimpleNamespace(grouped=True, ops=[0, 1], across_dp=False)

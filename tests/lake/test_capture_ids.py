@@ -107,7 +107,10 @@ def two_captures(lake: Lake, folder: Path) -> tuple[dict[str, str], dict[str, st
 
 
 def test_no_capture_takes_over_the_id_of_one_that_retention_removed(lake: Lake, tmp_path: Path) -> None:
-    """If another capture took over the id, a baseline of the removed capture would mean the other capture."""
+    """No capture takes over the id of a capture that retention removed.
+
+    Otherwise a baseline of the removed capture would mean the other capture.
+    """
     _, later = two_captures(lake, tmp_path / "in")
     retention._hide(lake, lake.batches()[:1])
     assert dict(truth(lake)) == later

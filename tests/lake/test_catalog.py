@@ -287,7 +287,10 @@ def test_a_file_that_no_row_names_is_garbage(lake: Lake) -> None:
 
 
 def test_a_lake_that_may_not_be_written_is_read(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SQLite cannot open such a catalog, so tracelake reads a copy of it, including the content of its log."""
+    """A lake that may not be written can be read.
+
+    SQLite cannot open its catalog, so tracelake reads a copy, including the content of the catalog's log.
+    """
     expected, connect = shown(lake, SHOWN), sqlite3.connect
 
     def refused(name: str, *args: Any, **more: Any) -> sqlite3.Connection:

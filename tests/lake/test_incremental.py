@@ -60,7 +60,7 @@ def held(lake: Lake) -> dict[tuple[str, str], object]:
 
 
 def look_anew(lake: Lake) -> snapshot.Now:
-    """Look at the lake like a process that looks for the first time."""
+    """Return the state of the lake as a process sees it that reads the lake for the first time."""
     catalog_file._memory.clear()
     manifest._memory.clear()
     snapshot._memory.clear()

@@ -173,7 +173,9 @@ def balance(folder: Path, ranks: tuple[int, ...] = (0, 1, 2), **more: Any) -> tu
     st.integers(0, 5),
 )
 def test_balance_is_that_of_the_loads(collectives: list[list[int | None]], missing: int) -> None:
-    """The model runs on tables in their state after matching.
+    """The balance equals that of the loads, as computed here.
+
+    The model runs on tables in their state after matching.
 
     None is an unknown load, and `missing` ranks have no trace.
     """

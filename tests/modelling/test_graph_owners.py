@@ -33,9 +33,9 @@ KERNELS = {"aten::mm": "gemm", "aten::add": "add", "aten::sum": "reduce", "aten:
 
 
 def calls(program: Sequence[Call | None], at: float, correlation: int, *, is_captured: bool) -> list[dict[str, Any]]:
-    """Return operators with types, one after another.
+    """Return operators with types, one after another, and their launches.
 
-    If captured, their calls launch nothing. None: a call outside operators.
+    `is_captured`: the calls launch nothing. An entry None in `program` is a call outside operators.
     """
     events = [call("cudaStreamBeginCapture", at, 1, correlation)] if is_captured else []
     for op in program:
@@ -138,7 +138,7 @@ def by_hand(tmp_path_factory: pytest.TempPathFactory) -> ByHand:
 
 
 def test_every_replay_runs_the_operators_of_the_capture_again(by_hand: ByHand) -> None:
-    """Two replays run mm, sum (2 kernels) and add.
+    """Each of two replays has its own rows for the operators mm, sum (2 kernels) and add of the capture.
 
     The first kernel of each operator identifies it, and flops count each time.
     """

@@ -133,7 +133,10 @@ def test_the_nth_dispatch_is_the_nth_launch_and_not_the_nth_to_run(tmp_path: Pat
 
 
 def test_other_counts_take_the_mean_and_files_are_averaged(tmp_path: Path) -> None:
-    """One file is of another process, one has another shape, and one has units chosen by Nsight Compute."""
+    """If a file has another number of dispatches, kernels get their mean, and files are averaged.
+
+    One file is of another process, one has another shape, and one has units chosen by Nsight Compute.
+    """
     files = [
         counted(tmp_path / "a.csv", *((n, GEMM, 256, 64, "WRITE_SIZE", n) for n in (1, 2, 6))),
         counted(tmp_path / "b.csv", (1, GEMM, 512, 64, "WRITE_SIZE", 1000)),

@@ -407,7 +407,7 @@ def test_work_from_before_the_trace_is_said_and_no_step_has_it(rows: Rows) -> No
 
 
 def test_concurrent_work_from_before_the_trace_counts_once() -> None:
-    """It counts once per device, like all other times of the table."""
+    """Concurrent work that was launched before the trace counts once per device, like all other times of the table."""
     trace = [
         *(kernel("a", 0, 90, 8), kernel("inside", 10, 20, 9, stream=8), kernel("longer", 80, 20, 9, stream=9)),
         *(kernel("apart", 105, 5, 9, stream=9), kernel("negative", 102, -5, 9, stream=9)),

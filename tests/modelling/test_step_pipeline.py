@@ -195,7 +195,10 @@ def test_copies_of_other_runtimes_have_a_direction(into: str, out: str) -> None:
 
 
 def test_work_is_divided_by_its_class() -> None:
-    """The cases are MTIA's work, a copy that its writer calls a kernel, and an exported graph without kernels."""
+    """Work is a copy or computation by its class, not by its category.
+
+    The cases are MTIA's work, a copy that its writer calls a kernel, and an exported graph without kernels.
+    """
     step = x("user_annotation", "ProfilerStep#3", 0, 100)
     call_of_mtia = call("runFunction", 1, 2, 1, cat="mtia_runtime")
     traces = [

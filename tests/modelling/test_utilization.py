@@ -283,7 +283,7 @@ def test_unknown_bytes_leave_no_roofline(by_hand: ByHand) -> None:
 
 @pytest.mark.parametrize("table", ["op_utilization", "op_shape_utilization"])
 def test_without_a_peak_or_bytes_the_limit_is_unknown(by_hand: ByHand, table: str) -> None:
-    """The same holds for additions, which have no matrix operations."""
+    """`bound_by` is NULL without a peak or without bytes. This includes additions, which have no matrix operations."""
     query = f"SELECT bytes IS NULL, flops_matrix, bound_by FROM {table} ORDER BY 1"
     assert by_hand("additions").execute(query).fetchall() == [(False, 0, "memory"), (True, 0, None)]
     unknown = by_hand("additions on an unknown device").execute(query).fetchall()

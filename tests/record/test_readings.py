@@ -66,9 +66,10 @@ def readings(folder: Path) -> dict[tuple[Any, ...], tuple[Any, ...]]:
 
 
 def test_samples_that_fall_into_a_span_belong_to_it(tmp_path: Path) -> None:
-    """Samples at 300 and 400 ms belong to the span, and rates at 300, 400 and 500 ms.
+    """Readings of a span are from the samples that fall into it.
 
-    A rate belongs to the middle of its interval: 250, 350 and 450 ms.
+    These are samples at 300 and 400 ms, and rates at 300, 400 and 500 ms. A rate belongs to the middle of its interval:
+    250, 350 and 450 ms.
     """
     spans = [span(0, 250, 460), span(1, 410, 440)]
     recorded(tmp_path / "in", "spans", 7, {"span_samples": spans})

@@ -288,7 +288,11 @@ class Hides(nn.Module):
 def test_work_that_no_clock_follows_is_remembered_while_its_module_is_not_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The modules and own code around it remember it, too. Those modules are never measured in the same step."""
+    """Spans around work that no clock follows keep the clock HOST_CALLS while its module is not measured.
+
+    This includes the modules and own code around the module, although these modules are never measured in the same
+    step.
+    """
     monkeypatch.setattr(Sampling, "allowed_ns", 0)  # room for one module
     net = Model(Hides())
     with record_spans(net, tmp_path, count_operators=False) as spans:

@@ -116,9 +116,9 @@ def test_each_command_says_so_beside_its_numbers(files: tuple[Path, Path], tmp_p
 def test_answers_about_a_trace_of_a_lake_say_so_and_print_commands_for_it(
     files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This applies to `ask`, the tools for agents, and a page.
+    """Answers of `ask`, the tools for agents, and a page have the caveat and commands for the trace in the lake.
 
-    The file may no longer exist, and the lake's path has a blank.
+    The trace's file may no longer exist, and the lake's path has a blank.
     """
     monkeypatch.chdir(tmp_path)
     (row,) = json.loads(run("ingest", files[1], "--lake", "my lake", "--json").stdout)

@@ -59,7 +59,7 @@ def end_of(process: subprocess.Popen[bytes]) -> tuple[int, str]:
 
 @pytest.mark.parametrize("words", _parameters(PRINTING))
 def test_nobody_reads(words: list[object]) -> None:
-    """As with `| head -0`, the process ends by SIGPIPE, like other Unix tools, and prints nothing."""
+    """A process whose stdout has no reader, as with `| head -0`, ends by SIGPIPE and prints nothing."""
     read, write = os.pipe()
     os.close(read)
     process = start(words, write)

@@ -342,7 +342,7 @@ def of_query(query: str) -> dict[str, Callable[[Path], str]]:
 
 
 def of_trace(trace_id: str) -> dict[str, Callable[[Path], str]]:
-    """Return the interfaces that name a trace."""
+    """Return a function for each interface, which asks about one trace and returns the caveats of the answer."""
     return {
         **of_query(f"SELECT count(*) FROM kernels WHERE trace_id = '{trace_id}'"),
         "sql, by a subquery": of_query(

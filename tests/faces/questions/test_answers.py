@@ -352,7 +352,10 @@ def test_waiting_for_ranks_that_are_not_in_the_lake_is_unknown(
 @pytest.mark.parametrize("cause", ["exposed_communication", "unsplit_communication"])
 @pytest.mark.parametrize("world_size", [None, 8])
 def test_a_rank_alone_without_exposed_communication_waits_for_no_other(world_size: int | None, cause: str) -> None:
-    """Its other devices do not wait, either, and their communication is divided like that of the first."""
+    """A single rank without exposed communication has no waiting, on any of its devices.
+
+    The communication of its second device is divided like that of the first.
+    """
     captures = of("capture_id job n_ranks world_size", ("c", "j", 1, world_size))
     for ns, parts in ((0, (0, 0, 0)), (1, (None, None, 1))):
         causes = of(
@@ -741,7 +744,10 @@ def test_waiting_for_the_busiest_expert_is_unknown_where_waiting_is() -> None:
 
 
 def test_expert_groups_of_the_same_name_are_kept_apart() -> None:
-    """One group has ranks 0 and 1, the other ranks 2 and 3. In each group the same rank is always the busiest."""
+    """Expert groups with the same name have separate rows.
+
+    One group has ranks 0 and 1, the other ranks 2 and 3. In each group the same rank is always the busiest.
+    """
     balance = of(
         "capture_id lane group_name imbalance busiest_rank",
         *(("c", lane, "ep", 1.0 + lane, 3 * lane) for lane in (0, 1) for _ in range(5)),

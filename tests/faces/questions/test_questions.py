@@ -265,9 +265,9 @@ def test_comments_in_a_query_are_no_words_to_search_for() -> None:
     ),
 )
 def test_questions_are_found_by_the_words_that_people_use(word: str, names: set[str]) -> None:
-    """They match in `ask`, in `tables --search` and in the list of all questions.
+    """Words that users use find the question in `ask`, `tables --search` and the list of all questions.
 
-    In `ask` a question's name answers that question.
+    In `ask`, the name of a question answers this question.
     """
     if word.lower() not in load_questions():
         said = CliRunner().invoke(app, ["ask", word, "--format", "json"])

@@ -423,7 +423,7 @@ def test_no_page_scrolls_sideways_on_a_phone(world: tuple[Page, Path], tmp_path:
 
 @pytest.mark.slow(together="report page")
 def test_what_is_wider_than_a_phone_scrolls_in_a_box_of_its_own(world: tuple[Page, Path]) -> None:
-    """This test needs no browser: each table and chart is in such a box, and text may break anywhere."""
+    """Each table and chart is in a box that scrolls, and text may break anywhere. This is tested without a browser."""
     html = (world[1].parent / "report.html").read_text()
     assert "body { margin: 0;" in html and "overflow-wrap: anywhere; }" in html.partition("main {")[0]
     body = html.partition("<body>")[2]

@@ -105,7 +105,10 @@ def test_shared_captures(shared: Path, name: str) -> None:
 
 @pytest.mark.slow
 def test_ranks_without_a_path_through_them_are_told_one_by_one_the_longest_first(tmp_path: Path) -> None:
-    """The ranks meet on the host, which no path leads through, so each rank has its own path."""
+    """If no path leads through the ranks, each rank's own answer is printed, the longest path first.
+
+    The ranks meet on the host, which the capture's path does not cover.
+    """
     for rank, ns in enumerate((3000, 9000)):
         events = [op("aten::mm", 0, 1000), op("gloo:all_reduce", 1000, ns, tid=2), op("aten::add", 1000 + ns, 100)]
         of = {"backend": "gloo", "rank": rank, "world_size": 3}
@@ -191,7 +194,7 @@ def test_a_folder_has_no_steps(tmp_path: Path) -> None:
 
 
 def test_late_is_later_than_the_median_of_the_others() -> None:
-    """Half of the ranks are early. The last rank is late from the median arrival of the others on, not before."""
+    """Lateness of the last rank counts from the median arrival of the other ranks. Half of the ranks are early."""
     arrived = [100, 900, 300, 200, 250]
     ranks = [SimpleNamespace(common_ns=[at]) for at in arrived]
     meeting: Any = SimpleNamespace(members=[(rank, 0) for rank in range(len(arrived))])

@@ -17,7 +17,10 @@ from pipelines.fleet.path.walk import Segment
 
 
 def retimed(*on_path: OnPath, n_edges: int = 1000, unknown: str = "") -> list[tuple[Any, ...]]:
-    """Return the retimed causes of a path: cause, late rank, name and options. The target `unknown` selects nothing."""
+    """Return the retimed causes of a path: cause, late rank, name and options.
+
+    `unknown`: a target that matches nothing, so its scenario has no saving.
+    """
 
     def saved_ns(scenario: Scenario) -> int:
         if unknown in scenario.targets:

@@ -67,9 +67,9 @@ def plain(answer: Any, lake: str) -> Any:
 
 
 def test_the_same_commands_answer_the_same(both: tuple[str, str], tmp_path: Path) -> None:
-    """These are the README's commands that read a lake.
+    """Commands on a DuckLake have the same answers as on a folder.
 
-    A trace of a DuckLake is copied, and its tables are computed.
+    These are the README's commands that read a lake. A trace of a DuckLake is copied, and its tables are computed.
     """
     query = (
         "SELECT c.capture_id, min(trace_id) FROM captures AS c JOIN traces USING (capture_id) GROUP BY ALL ORDER BY 1"

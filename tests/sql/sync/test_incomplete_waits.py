@@ -112,7 +112,10 @@ def of_process(pid: int, *events: Event) -> list[Event]:
 
 
 def two_processes() -> list[list[Event]]:
-    """Return traces without the other process, with its work, with its work and record, and with only these two."""
+    """Return four traces of a wait, with different events of another process.
+
+    These are none, its work, its work and record, and both without the wait's own work and record.
+    """
     own = [
         *(call("hipLaunchKernel", 0, 2, 1), kernel("K", 6, 482, 1, 20), call("hipEventRecord", 4, 2, 2)),
         *(call("hipStreamWaitEvent", 8, 2, 3), call("hipLaunchKernel", 12, 2, 4), kernel("M", 500, 5, 4)),

@@ -275,7 +275,7 @@ BATCH = Batch("event_waits", "events", "_inferred_waits", "_profiles", steps_of=
 
 
 def sources(numbers: list[int]) -> list[list[str | None]]:
-    """Return the work that each wait of these traces of the batch was for."""
+    """Return, for each of these traces of the batch, the GPU work for which each wait waits."""
     return [[row[2] for row in BATCH.rows(number, QUERY)] for number in numbers]
 
 
@@ -298,7 +298,10 @@ FIRST_CASES = {case: BATCH.append(in_form(*case)) for case in CASES[1::8]}
     "cases", first_of([[*FIRST_CASES], [case for case in CASES if case not in FIRST_CASES][::2]], 1)
 )
 def test_every_form_of_a_wait_gives_the_same_join(cases: list[tuple[str, str]]) -> None:
-    """The first eighth of the cases contains each program and each form."""
+    """Each form of a wait gives the same joined work.
+
+    The first eighth of the cases contains each program and each form.
+    """
     assert {name for name, _ in FIRST_CASES} == PROGRAMS.keys() and {form for _, form in FIRST_CASES} == FORMS.keys()
     programs = {name: make() for name, make in PROGRAMS.items()}
     if cases[0] in FIRST_CASES:
