@@ -227,7 +227,10 @@ def test_a_message_that_is_refused_does_not_hold_up_the_others(hook: Hook, lake:
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_webhook_that_redirects_has_not_taken_the_message(hook: Hook, status: int) -> None:
-    """A client that follows 301, 302 or 303 turns the POST into a GET without the message."""
+    """A message that the webhook redirects counts as not delivered.
+
+    A client that follows 301, 302 or 303 turns the POST into a GET without the message.
+    """
     hook.redirects = status
     with pytest.raises(NotificationFailed) as failed:
         post(hook.url, Finding("rejected", "a", "a"))

@@ -120,7 +120,10 @@ def test_a_unit_that_fails_on_the_machine_fails_the_run_and_its_file_waits(
 def test_an_isolated_attempt_writes_to_the_lake_of_dagster_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The child ignores settings of the command line, which Dagster does not read."""
+    """An isolated attempt writes only to Dagster's lake.
+
+    Its process ignores settings of the command line, which Dagster does not read.
+    """
     child_in_this_process(monkeypatch)
     monkeypatch.setenv("TRACELAKE_STORE", str(tmp_path / "other"))
     monkeypatch.setenv("TRACELAKE_ENGINE", "ray")

@@ -472,7 +472,10 @@ def test_names_of_processes() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1])
 def test_every_file_ends_once_in_traces_or_rejects(world: World, seed: int) -> None:
-    """Runs are killed, one file kills its process each time, another raises, and bad files are among the good ones."""
+    """Every file ends once in `traces` or `rejects`.
+
+    Runs are killed, one file kills its process each time, another raises, and bad files are among the good ones.
+    """
     choice = random.Random(seed)
     good = [age(write_trace(world.inbox / f"rank{n}.json", n)) for n in range(3)]
     poison = [age(write_trace(world.inbox / f"{name}.json", 50 + n)) for n, name in enumerate(("kills", "raises"))]

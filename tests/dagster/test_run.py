@@ -50,9 +50,10 @@ SOME = ("kernels", "merged_intervals", "critical_path_edges", "critical_path", "
 
 
 def test_the_asset_of_the_path_imports_networkx() -> None:
-    """The asset of the path imports networkx, and so calls the path's class through it.
+    """The asset of the path imports networkx.
 
-    See `longest/window_paths.py`.
+    Without the import networkx would not compute the path, because its class would be called directly. See
+    `pipelines/critical_path/longest/window_paths.py`.
     """
     assert critical_path.networkx is nx
 
@@ -348,7 +349,10 @@ def test_a_check_reads_what_was_written_before_it_passed_and_committed_after(tmp
 def test_materialize_all_reports_each_asset_once_and_keeps_the_run(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`tracelake ui` reads the history from that folder."""
+    """`materialize_all` reports each asset once, and keeps the run in the lake's folder `.dagster`.
+
+    `tracelake ui` reads the history from that folder.
+    """
     # `materialize_all` sets another folder; monkeypatch restores the variable
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     file = write_trace(tmp_path / "rank0.json")
@@ -367,7 +371,10 @@ ALONE = ("captures", "capture_ranks")  # neither reads a table of traces, so eit
 
 @pytest.mark.slow  # tests/runs/materialize/test_once.py tests it without Dagster
 def test_a_run_publishes_once(run, inbox: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The runs compute tables of traces and of captures, with charts; tables of traces alone; and no new files."""
+    """A run publishes once, or twice if its tables of captures read no table of traces.
+
+    The runs compute tables of traces and of captures, with charts; tables of traces alone; and no new files.
+    """
     times, rewrite = [], publishing._rewrite
     monkeypatch.setattr(publishing, "_rewrite", lambda *args: (times.append(1), rewrite(*args)))
     runs = (("kernels", "span_utilization", *AFTER), 1), (("kernels",), 1), (("kernels", *ALONE), 2)

@@ -307,7 +307,10 @@ def parent_of(pid: int) -> int:
 def test_the_tables_of_dagster_are_made_once_and_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The web server and the daemon start together, and would both create them."""
+    """Dagster's tables are created before any process of the UI starts.
+
+    The web server and the daemon start together, and would both create the tables.
+    """
     home, seen = tmp_path / "home", list[set[str]]()
 
     def look(*_: object) -> int:
@@ -346,7 +349,10 @@ def test_it_listens_where_it_is_told_to() -> None:
 
 
 def test_one_code_server_loads_the_definitions_for_both(tmp_path: Path) -> None:
-    """The location keeps its name, because the state of sensors and schedules (on or off) belongs to it."""
+    """One code server loads the definitions for the web server and the daemon.
+
+    The location keeps its name, because the state of sensors and schedules (on or off) belongs to it.
+    """
     from dagster._core.workspace.load import location_origins_from_yaml_paths
 
     code, *both = commands(3000, tmp_path)

@@ -72,7 +72,7 @@ def test_an_answer_is_cut_by_the_text_that_is_sent(value: str) -> None:
 @settings(max_examples=examples(400))
 @given(ROWS)
 def test_values_survive_javascript(rows: list[Any]) -> None:
-    """JavaScript reads every JSON number as a double."""
+    """Integers that JavaScript would round are sent as text. JavaScript reads every JSON number as a double."""
     shown = json.loads(json.dumps(rows_as_json(Rows(["t", "n"], ["VARCHAR", "HUGEINT"], rows, ""))), parse_int=float)
     assert [int(n) if isinstance(n, str) else int(float(n)) for _, n in shown["rows"]] == [n for _, n in rows]
     for text, _ in shown["rows"]:
@@ -102,7 +102,10 @@ def test_every_type_of_duckdb_becomes_json() -> None:
 
 
 def test_what_json_does_not_allow_is_text(capsys: pytest.CaptureFixture[str]) -> None:
-    """Keys of a MAP have any type, as in `histogram(started_at)`, and a DOUBLE may be NaN."""
+    """Values that JSON does not allow are sent as text.
+
+    Keys of a MAP have any type, as in `histogram(started_at)`, and a DOUBLE may be NaN.
+    """
     answer = duckdb.sql("SELECT MAP {DATE '2026-01-02': ['nan'::DOUBLE]} AS days, 0e0 / 0 AS nothing")
     ((days, _),) = answer.fetchall()
     assert shown(days) == Cutter(100).cell(days) == '{"2026-01-02": ["nan"]}'
@@ -153,7 +156,7 @@ def test_a_number_for_people_has_no_exponent_and_six_digits(value: float) -> Non
 
 
 def test_text_for_people_and_what_is_a_number() -> None:
-    """Each value is one line. Only numeric types are right-aligned, not types that contain them."""
+    """The text of each value is one line. Only numeric types are right-aligned, not types that contain them."""
     values = [None, 0.123456789, 12, "a\nb", ["x", 1], {"k": None}, True]
     assert [shown(value) for value in values] == [
         "NULL",

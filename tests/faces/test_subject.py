@@ -268,7 +268,10 @@ def test_the_overlay_is_that_of_the_traces_file(held: dict[str, Held], tmp_path:
 def test_a_table_that_is_not_up_to_date_is_computed(
     held: dict[str, Held], monkeypatch: pytest.MonkeyPatch, ran: list[str], broken: str
 ) -> None:
-    """The table is of an older model, missing, damaged, or without a trace on which its model failed."""
+    """A stored table that cannot be used is recomputed.
+
+    It is of an older model, missing, damaged, or without a trace on which its model failed.
+    """
     trace = held[SMALL[0]]
     with kept(trace.lake.parent) as lake:
         _make_old(lake, trace, monkeypatch, broken)

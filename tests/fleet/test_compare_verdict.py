@@ -312,7 +312,7 @@ def test_windows_of_a_pair_are_named() -> None:
 
 
 def test_a_trace_without_gpu_work_has_not_become_faster() -> None:
-    """A trace without GPU work did not record any.
+    """A trace without GPU work is not judged, because it did not record any.
 
     A step without GPU work in a trace with GPU work did become faster.
     """

@@ -76,7 +76,10 @@ def test_metrics_on_paper(tmp_path: Path) -> None:
 
 
 def test_means_are_over_the_ranks_that_have_steps_and_over_those_that_have_a_path() -> None:
-    """Rank 0 has two steps and no path, rank 1 a path and no steps. Both are busy for 600 ns."""
+    """Means are over the ranks that have the metric.
+
+    Rank 0 has two steps and no path, rank 1 a path and no steps. Both are busy for 600 ns.
+    """
     with duckdb.connect() as con:
         con.execute(
             "CREATE TABLE capture_ranks AS SELECT 'c' AS capture_id, rank, 't' || rank AS trace_id, "
@@ -233,7 +236,10 @@ def test_the_newest_capture_is_that_of_the_metrics_own_history() -> None:
 
 
 def test_that_a_verdict_leaves_the_newest_captures_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rank is missing in job a since day 3, in b in its newest capture, in c always, in d only on an earlier day."""
+    """`regressions` states how many of a job's newest captures are excluded because ranks are missing.
+
+    A rank is missing in job a since day 3, in b in its newest capture, in c always, in d only on an earlier day.
+    """
     con = duckdb.connect()
     con.execute(
         "CREATE TABLE captures AS SELECT job || n AS capture_id, job, n FROM range(6) AS r(n), "

@@ -123,7 +123,10 @@ def test_other_captures(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("n_ranks", [2, 3, 16])
 def test_what_a_rank_does_while_others_wait_in_earlier_collectives_counts_too(n_ranks: int) -> None:
-    """Rank 1 works on lane 0 without waiting for its collectives on lane 1, so only the last is on the path."""
+    """Work of a rank while others wait in earlier collectives counts as lateness.
+
+    Rank 1 works on lane 0 without waiting for its collectives on lane 1, so only the last is on the path.
+    """
     events, deps = [], []
     for step in range(3):
         end = 1_000 * (step + 1)

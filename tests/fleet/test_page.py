@@ -47,7 +47,10 @@ def test_pictures_are_what_the_commands_draw(blocks: Blocks, folder: Path) -> No
 
 @pytest.mark.slow(together="page of a fleet")
 def test_what_is_planted_is_found(blocks: Blocks) -> None:
-    """The planted waits, straggler, clock offsets and night come from the simulation, not from the page."""
+    """The page's answers name the planted waits, straggler, clock offsets and night.
+
+    These come from the simulation, not from the page.
+    """
     said = {block["code"]: printed for block, printed in blocks}
 
     def rows(of: str) -> list[list[str]]:

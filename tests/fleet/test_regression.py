@@ -97,7 +97,10 @@ def test_too_few_captures(n: int, m: int, status: str) -> None:
 
 @pytest.mark.parametrize(("m", "status"), [(3, "INSUFFICIENT"), (4, "REGRESSION"), (5, "REGRESSION")])
 def test_least_p_decides_where_fewer_captures_are_allowed(m: int, status: str) -> None:
-    """5 + 3 can only reach 1/56, but 5 + 4 reaches 1/126 < 1 %."""
+    """The least possible p decides whether fewer captures are allowed.
+
+    5 + 3 captures can only reach 1/56, but 5 + 4 reach 1/126 < 1 %.
+    """
     verdict = judge({"step": ([100.0, 100.1, 100.2, 100.3, 100.4], [120.0] * m)}, least_base=5, least_new=1)["step"]
     assert verdict.status == status
 

@@ -141,7 +141,10 @@ def said(answer: Stragglers) -> str:
 
 
 def test_a_table_of_roles_for_a_capture_of_a_lake_is_refused(tmp_path: Path) -> None:
-    """The lake has its own roles, so the option would be ignored."""
+    """A table of roles is refused for a capture of a lake.
+
+    The lake has its own roles, so the option would be ignored.
+    """
     roles = tmp_path / "roles.csv"
     roles.write_text("rank,role,group\n0,pp,first\n")
     lake = tmp_path / "lake"

@@ -188,7 +188,10 @@ def test_people_see_what_is_wrong(lake: Path) -> None:
 def test_an_unknown_job_is_an_error_and_nothing_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    """A monitoring system would interpret zeros as a job that stopped."""
+    """An unknown job is an error, and no metrics are written.
+
+    A monitoring system would interpret zeros as a job that stopped.
+    """
     with duckdb.connect() as con:
         con.execute("CREATE TABLE traces AS SELECT 'day' AS job")
         monkeypatch.setattr("pipelines.faces.cli.fleet.fleet.open_analyst", lambda *_: con.cursor())

@@ -89,7 +89,10 @@ def test_kernels_without_a_group_and_ranks_alone(con: duckdb.DuckDBPyConnection)
 
 
 def test_a_rank_without_gpu_work_spends_nothing_on_its_host(con: duckdb.DuckDBPyConnection) -> None:
-    """For example, its profiler recorded only the host."""
+    """The time of a rank without GPU work counts as not recorded, not as host time.
+
+    For example, its profiler recorded only the host.
+    """
     lose_gpu_work(con, "t1")
     assert spent(con, 1) == {"not_in_trace": 400} and sum(spent(con, 0).values()) == 400
     lose_gpu_work(con, "t0")

@@ -70,7 +70,7 @@ def rot(lake: Lake, table: str, batch: Batch, before: bytes, after: bytes) -> No
 def kept(folder: Path) -> Iterator[Lake]:
     """Yield the lake prepared in `folder`, and restore it afterwards.
 
-    It stays at its path, because it records absolute paths.
+    The lake stays at its path, because it records absolute paths.
     """
     before, root = Path(tempfile.mkdtemp(prefix="kept", dir=folder)), folder / "lake"
     shutil.copytree(root, before / "lake")

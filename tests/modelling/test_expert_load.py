@@ -90,7 +90,10 @@ def test_no_sizes_no_rows() -> None:
 
 
 def test_what_is_not_written_is_null() -> None:
-    """The cases are a truncated list, rows of unequal length, an unknown type, and a list on one side only."""
+    """Loads that the trace does not contain are NULL.
+
+    The cases are a truncated list, rows of unequal length, an unknown type, and a list on one side only.
+    """
     cut = exchange([1] * 31, [2] * 31)
     uneven = exchange([3, 4], [1, 2])
     uneven["args"] |= {"In msg nelems": 29}

@@ -210,9 +210,10 @@ SYNTHETIC = {
 
 @pytest.mark.parametrize("origin", ORIGINS)
 def test_operators_of_synthetic_captures(shown: Shown, origin: str) -> None:
-    """The traces have 2 steps of 3 tokens.
+    """The operators of replays equal those that the program launched.
 
-    Each token is a replay of 5 layers of 8 kernels, whose operators the program knows.
+    The traces have 2 steps of 3 tokens. Each token is a replay of 5 layers of 8 kernels, whose operators the program
+    knows.
     """
     check_operators(shown(origin, "kernels", "events"), origin, ORIGINS[origin])
 
@@ -241,9 +242,9 @@ def check_operators(con: duckdb.DuckDBPyConnection, origin: str, known_by: tuple
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_another_trace_has_the_capture(shown: Shown, name: str) -> None:
-    """The second trace has other kernels, steps and seed.
+    """A trace's replays get their operators from another trace that has the capture.
 
-    The first trace's replays get the second trace's operators.
+    The second trace has other kernels, steps and seed.
     """
     ((capture_id,),) = shown(PAIRS[name], "traces").execute("SELECT trace_id FROM traces").fetchall()
     ops = rows(shown(name), "repetition_ordinal, op, capture_trace_id")

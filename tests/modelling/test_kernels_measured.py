@@ -81,9 +81,9 @@ def kinds(con: duckdb.DuckDBPyConnection) -> list[tuple[Any, ...]]:
 
 
 def test_the_nth_meets_the_nth_where_a_file_has_as_many(tmp_path: Path) -> None:
-    """Two shapes of one name are two kinds.
+    """If a file has as many dispatches as the trace has kernels of a kind, the nth are matched.
 
-    A kind that no file has is not measured, nor is a counter that no file has.
+    Two shapes of one name are two kinds. A kind that no file has is not measured, nor is a counter that no file has.
     """
     events = [
         kernel(1, grid=[4, 1, 1]),
@@ -190,7 +190,10 @@ def test_short_names_and_traces_without_grids(
 
 
 def test_short_names_of_kernels_in_anonymous_namespaces(tmp_path: Path) -> None:
-    """Most of PyTorch's kernels are in one, and so are the types in their template arguments."""
+    """Short names match kernels in anonymous namespaces.
+
+    Most of PyTorch's kernels are in one, and so are the types in their template arguments.
+    """
     names = {
         "void at::native::(anonymous namespace)::Copy<at::native::(anonymous namespace)::Type<4u>, 2>(float*)": "Copy",
         "(anonymous namespace)::with_index<int>(int)": "with_index",
@@ -228,7 +231,10 @@ def test_jobs_that_both_tell_must_be_one(tmp_path: Path) -> None:
 
 
 def test_spans_and_operators_get_sums(tmp_path: Path) -> None:
-    """Measured bytes appear next to the bytes of an operator's model, only if all its kernels were measured."""
+    """Spans and operators have measured bytes only if all their kernels were measured.
+
+    The bytes are shown next to those of the operator's model.
+    """
     shapes = {"Input Dims": [[8, 8], [8, 8]], "Input type": ["float", "float"], "Concrete Inputs": ["", ""]}
     launch = [
         x("cuda_runtime", "cudaLaunchKernel", at, 1, correlation=n) for n, at in ((1, 6), (2, 8), (3, 14), (4, 15))

@@ -204,7 +204,10 @@ def test_what_has_no_work_says_why() -> None:
 
 
 def test_work_beside_a_graph_that_its_operator_launches_is_in_one_part() -> None:
-    """A compiled region launches a graph and a kernel. Another graph launch is in no operator."""
+    """Work of an operator that also launches a graph counts in one part only.
+
+    A compiled region launches a graph and a kernel. Another graph launch is in no operator.
+    """
     events = [
         op("CompiledFunction", 0, 20),
         call("cudaGraphLaunch", 1, 1, 1), kernel("a", 30, 1, 1), kernel("b", 40, 2, 1),

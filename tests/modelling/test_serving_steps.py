@@ -256,7 +256,10 @@ TRACES["names and frames"] = [
 
 
 def test_names_count_and_frames_then_do_not(shown: Shown) -> None:
-    """The frame around a named step and the step around a named step both belong to the named step."""
+    """If a step is named, neither the frame around it nor the step around it is a separate step.
+
+    Their work belongs to the named step.
+    """
     steps = rows(shown("names and frames"), "rule_id, phase, phase_source, kernel_phase, n_gpu_pieces")
     assert steps == [("vllm", "decode", "annotation", "prefill", 1)]
 
@@ -326,7 +329,10 @@ TRACES["rates"] = [
 
 
 def test_rates_are_over_the_time_of_the_steps(shown: Shown) -> None:
-    """Four decodes of 1, 2, 3 and 4 ms, with pauses of 10 ms between them, have two tokens each."""
+    """Rates of tokens are over the time of the steps without the pauses between them.
+
+    Four decodes of 1, 2, 3 and 4 ms, with pauses of 10 ms between them, have two tokens each.
+    """
     rates = shown("rates").execute(load_questions()["serving-steps"].sql).fetchall()
     assert [row[2:] for row in rates] == [
         ("decode", 2, 4, 2.0, 4.0, 400.0, 800.0, None, 0, None, None),

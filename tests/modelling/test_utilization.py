@@ -136,7 +136,7 @@ def products() -> dict[str, Any]:
 def of_unknown_bytes() -> dict[str, Any]:
     """Return a product in each of two steps, and another operator in each.
 
-    The first step's is an operator without a model, the second's a product of unknown size.
+    The other operator has no model in the first step, and is a product of unknown size in the second.
     """
     known, unknown = ["c10::BFloat16"] * 2, ["c10::BFloat16", "c10::complex<float>"]
     events = [x("user_annotation", "ProfilerStep#1", 0, 400), x("user_annotation", "ProfilerStep#2", 400, 400)]

@@ -142,7 +142,7 @@ def test_nothing_rare_leaves_no_folder_at_rate_0(tmp_path: Path) -> None:
 
 
 def test_a_thread_s_rare_span_may_outlast_the_step_in_which_it_began(tmp_path: Path) -> None:
-    """The span keeps its own end and does not count as failed."""
+    """A rare span that outlasts the step in which it began keeps its own end. It does not count as failed."""
     has_begun = threading.Event()
 
     def save() -> None:
@@ -186,7 +186,10 @@ def test_a_generator_that_another_thread_ends_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_rare_span_of_another_thread_may_end_while_the_next_begins(tmp_path: Path) -> None:
-    """The end of a span does not close the collection to which the next span is added."""
+    """A rare span may end in another thread while the next one begins.
+
+    Its end does not close the collection to which the next span is added.
+    """
 
     class Source:
         def __str__(self) -> str:  # runs after the collection was chosen, and before the span begins
@@ -404,7 +407,7 @@ def in_fork(child: Any) -> int:
 
 
 def test_a_forked_process_begins_no_recording(tmp_path: Path) -> None:
-    """The workers of a DataLoader are forked processes."""
+    """A forked process begins no recording. The workers of a DataLoader are forked processes."""
     spans = record_spans(model(), tmp_path, 0.0)
 
     def work() -> bool:

@@ -282,7 +282,7 @@ class Block(torch.nn.Module):
 
 @pytest.mark.parametrize("how", first_of(["whole", "inner", "in place"], 1))
 def test_compiled_modules_stay_compiled_and_whole(how: str, tmp_path: Path) -> None:
-    """`fullgraph` raises an error if a hook splits the code."""
+    """Hooks do not split the code of compiled modules. `fullgraph` raises an error if a hook splits it."""
     net: Any = Block() if how == "whole" else torch.nn.Sequential(torch.nn.Linear(4, 4), Block())
     if how == "in place":
         net[1].compile(backend="eager", fullgraph=True)

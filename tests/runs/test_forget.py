@@ -226,9 +226,10 @@ def test_forget_killed_at_a_step(whole: Path) -> None:
 @pytest.mark.slow  # 5 s
 @pytest.mark.parametrize("is_hidden", [False, True])
 def test_a_removal_that_was_killed_survives_a_merge(tmp_path: Path, is_hidden: bool) -> None:
-    """The removal was killed before or after it hid the trace.
+    """A killed removal is completed although its batch is merged.
 
-    Then the batch is merged, and the merged batches are deleted.
+    The removal was killed before or after it hid the trace. Then the batch is merged, and the merged batches are
+    deleted.
     """
     lake = Lake(tmp_path / "lake")
     for seed in range(2):

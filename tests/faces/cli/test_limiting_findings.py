@@ -489,7 +489,7 @@ def locked(con: duckdb.DuckDBPyConnection) -> Iterator[LockedLake]:
         ("FROM straggler_ranks WHERE capture_id = 'ab'", [f"1 of 2 traces {EARLY}", f"1 of 2 traces {LOST.replace('have', 'has', 1)}", "1 of 3 ranks is missing"]),
         ("FROM straggler_ranks JOIN captures USING (capture_id) WHERE capture_id = 'cd'", [f"1 of 2 traces {LOST.replace('have', 'has', 1)}"]),
         ("FROM capture_ranks WHERE trace_id = 'b'", ["1 of 3 ranks is missing"]),
-        # The rows of other traces count, too.
+        # The rows of other traces count.
         ("FROM kernels WHERE trace_id <> 'b'", [f"1 of 4 traces {EARLY}", f"2 of 4 traces {LOST}"]),
         ("SELECT 1 FROM kernels WHERE trace_id = 'b' AND 1 < (SELECT count(*) FROM ops)", [f"1 of 4 traces {EARLY}", f"2 of 4 traces {LOST}"]),
         # These tables are the findings, or have no findings.

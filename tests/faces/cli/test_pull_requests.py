@@ -224,7 +224,10 @@ def action(folder: Path, **inputs: str) -> int:
 
 @pytest.mark.parametrize("ours", ["", "7\n"], ids=["first push", "next push"])
 def test_the_action_comments_once_and_leaves_other_comments_alone(ours: str, tmp_path: Path) -> None:
-    """`gh` is a program that records its arguments. The `--jq` of the real `gh` selects our comment."""
+    """The action updates its own comment and leaves other comments unchanged.
+
+    `gh` is a program that records its arguments. The `--jq` of the real `gh` selects our comment.
+    """
     gh = tmp_path / "gh"
     gh.write_text(
         f'#!/bin/sh\nprintf "%s|" "$@" >> {tmp_path}/calls\ncase "$*" in *--jq*) printf "%s" "{ours}";; esac\n'
@@ -242,7 +245,7 @@ def test_the_action_comments_once_and_leaves_other_comments_alone(ours: str, tmp
 
 
 def test_the_action_hands_its_inputs_over_as_variables() -> None:
-    """A script that contains an input would execute it."""
+    """The action passes its inputs to scripts as variables. A script that contains an input would execute it."""
     text = yaml.safe_load((ROOT / "action" / "action.yml").read_text())
     assert text["runs"]["using"] == "composite"
     for step in text["runs"]["steps"]:

@@ -49,7 +49,10 @@ def talk(lake: Path, said: Callable[[Any], Awaitable[None]], *options: str) -> N
 
 
 def test_the_declarations_are_few_and_short(tmp_path: Path) -> None:
-    """Every session has the declarations in its context, as sent over the wire, with the server's instructions."""
+    """The declarations of tools, with the server's instructions, have fewer than 6,000 characters.
+
+    Every session has them in its context.
+    """
     from pipelines.faces.mcp_tools.server import make_server
 
     anyio, mcp = _sdk()

@@ -374,7 +374,10 @@ def test_switches_are_those_of_the_command_line(analysis: TraceAnalysis, capture
 
 @pytest.mark.slow  # tests/critical_path/test_data_dependencies.py tests the dependencies
 def test_operators_follow_their_data(shared: Path, tmp_path: Path) -> None:
-    """The execution trace is next to the file, and is detected or passed, as on the command line."""
+    """With an execution trace, operators depend on the operators that produce their data.
+
+    The execution trace is next to the file, and is detected or passed, as on the command line.
+    """
     folder = shared / "traces" / "ranks" / "dlrm_8"
     file, beside = folder / "worker0.json.gz", folder / "execution_trace_0.json.gz"
     with TraceAnalysis({0: file}) as analysis:

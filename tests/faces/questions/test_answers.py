@@ -165,7 +165,7 @@ def test_graph_time() -> None:
 
 
 def test_coverage_says_what_replays_ran() -> None:
-    """Work of a replay whose launch is not in the trace counts as replayed, but a kernel outside a graph does not."""
+    """Work of a replay counts as replayed even if its launch is not in the trace. A kernel outside a graph does not."""
     work = of(
         "trace_id event_id op_event_id not_modelled source duration_ns",
         ("a", 1, 9, None, "capture", 10_000), ("a", 2, 8, None, "launch", 20_000),
@@ -216,7 +216,10 @@ LAYERS = of(
 
 
 def test_longest_step() -> None:
-    """Trace b has no steps, and its thread 1 is in spans longest, because nested spans do not count twice."""
+    """Without steps, the longest of the outermost spans is shown.
+
+    Trace b has no steps, and its thread 1 is in spans longest, because nested spans do not count twice.
+    """
     use = of(
         "trace_id span_id phase peak_kind n_kernels busy_ns coverage roofline_utilization",
         ("a", 2, "window", "datasheet", 3, 40, 0.5, 0.25), ("a", 2, "window", "measured", 3, 40, 0.5, 0.9),
@@ -240,7 +243,7 @@ def test_longest_step() -> None:
 
 
 def test_the_longest_step_s_gpu_work_needs_no_peak_of_a_data_sheet() -> None:
-    """The device has only measured peaks, so its busy time is known, but not the share of a datasheet's roofline."""
+    """A device with only measured peaks has a busy time, but no share of a datasheet's roofline."""
     use = of(
         "trace_id span_id phase peak_kind n_kernels busy_ns coverage roofline_utilization",
         ("a", 2, "window", "measured", 3, 40, 0.5, 0.9),
@@ -603,7 +606,11 @@ def test_step_trend() -> None:
 
 
 def test_memory_owners() -> None:
-    """A block that existed before the trace is alive at the peak. A block whose release is missing may not be."""
+    """Owners at the peak are those of blocks that are alive then.
+
+    A block that existed before the trace is alive at the peak. A block whose release is missing may not be alive, and
+    does not count.
+    """
     blocks = of(
         "trace_id device_type device owner state alloc_seq free_seq size_bytes",
         ("a", 1, 0, "early", "before_trace", None, 9, 4_000_000), ("a", 1, 0, "lost", "release_missing", 1, None, 3_000_000),
@@ -613,7 +620,7 @@ def test_memory_owners() -> None:
     peaks = of("trace_id device_type device peak_seq", ("a", 1, 0, 5))
     answer = asked("memory-owners", "owner n_blocks size_mb", memory_blocks=blocks, memory_peaks=peaks)
     assert answer == [("early", 1, 4), ("kept", 1, 2)]
-    # A device that the trace does not name is a device, too.
+    # A device that the trace does not name counts as a device.
     unnamed = [{**row, "device": None} for row in blocks]
     peaks = of("trace_id device_type device peak_seq", ("a", 1, None, 5))
     assert asked("memory-owners", "owner n_blocks size_mb", memory_blocks=unnamed, memory_peaks=peaks) == answer
@@ -634,7 +641,10 @@ def test_memory_owners_of_each_trace() -> None:
 
 
 def test_bandwidth_of_each_kind_of_links() -> None:
-    """Traces of a job on two kinds of GPU are not averaged, and each kind has its own limit."""
+    """Bandwidths have a row per kind of GPU, each with its own limit.
+
+    Traces of a job on two kinds of GPU are not averaged.
+    """
     captured = [{"trace_id": trace_id, "job": "j", "rank": 0} for trace_id in "abc"]
     sizes = of(
         "trace_id kind bytes group_size n duration_ns busbw_lower_gigabytes_per_s limit_gigabytes_per_s",
@@ -663,9 +673,10 @@ def test_shapes_below_peak_of_each_device() -> None:
 
 
 def test_stream_waits_say_which_gpu() -> None:
-    """Streams of two GPUs have the same number.
+    """Waits are counted per GPU and stream.
 
-    Stream 7 of GPU 1 waits twice for stream 7 of GPU 0, which waits once for stream 7 of GPU 1.
+    Stream 7 exists on two GPUs. Stream 7 of GPU 1 waits twice for stream 7 of GPU 0, which waits once for stream 7 of
+    GPU 1.
     """
     work = of("trace_id event_id name device stream", ("a", 1, "k", 0, 7), ("a", 2, "k", 1, 7), ("a", 3, "k", 0, 8))
     waits = of(
@@ -713,7 +724,7 @@ def test_the_example_of_a_finding_is_the_same_in_any_order() -> None:
 
 
 def test_replays_of_several_captures_are_several() -> None:
-    """Replay numbers count within a trace."""
+    """Replays with the same number in different traces are different replays. Replay numbers count within a trace."""
     captured = [{"trace_id": trace_id, "job": "j", "rank": 0} for trace_id in "ab"]
     replayed = [{**row, "trace_id": trace_id} for row in GRAPH for trace_id in "ab" if row["trace_id"] == "a"]
     (alone, *_), (twice, *_) = (
@@ -759,7 +770,10 @@ def test_expert_groups_of_the_same_name_are_kept_apart() -> None:
 
 
 def test_an_allocation_counts_once_where_steps_overlap() -> None:
-    """A second profiler counts its steps from 0 again, so step 0 lasts from its first mark to its last."""
+    """An allocation during two overlapping steps counts once.
+
+    A second profiler counts its steps from 0 again, so step 0 lasts from its first mark to its last.
+    """
     kept = of(
         "snapshot_id allocation_id device stack_id state size_bytes alloc_ns",
         ("s", 1, 0, 9, "live", 1_000_000, 150), ("s", 2, 0, 9, "live", 1_000_000, 350), ("s", 3, 0, 9, "released", 1, 350),
@@ -776,7 +790,10 @@ def test_an_allocation_counts_once_where_steps_overlap() -> None:
 
 
 def test_serving_steps_of_a_trace_without_gpu_work_make_no_gpu_less_busy() -> None:
-    """A rank has two traces, of which one records no GPU work. Its steps count for times, but not for shares."""
+    """Steps of a trace without GPU work count for times, but not for shares of busy time.
+
+    A rank has two traces, of which one records no GPU work.
+    """
     steps = of(
         "trace_id phase n_requests step_ns latency_ns gpu_busy_ns earlier_ns",
         ("a", "decode", 8, 1_000_000, 2_000_000, 1_000_000, 100_000), ("c", "decode", 8, 3_000_000, 3_000_000, None, None),

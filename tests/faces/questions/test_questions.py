@@ -50,7 +50,10 @@ def test_each_can_be_asked_of_an_empty_lake(tmp_path: Path) -> None:
 
 @pytest.mark.slow(together="questions")
 def test_the_page_shows_what_they_answer(lake: Lake) -> None:
-    """`make docs` builds the page, with each question once, its query, and the columns and first rows of its answer."""
+    """The page has each question once, its query, and the columns and first rows of its answer.
+
+    `make docs` builds the page.
+    """
     built = page(lake)
     sections = {text.partition("\n")[0]: text for text in built.split("\n### ")[1:]}
     assert sections.keys() == {question.question for question in load_questions().values()}
@@ -136,9 +139,9 @@ def relations() -> list[tuple[str, str, str, dict[str, str]]]:
 @pytest.mark.slow(together="questions")
 @pytest.mark.parametrize(("table", "many", "other", "columns"), relations(), ids=lambda value: str(value))
 def test_the_diagram_tells_the_truth(locked: LockedLake, table: str, many: str, other: str, columns: dict) -> None:
-    """Every row on the right has exactly one row on the left.
+    """The diagram's joins hold in the lake.
 
-    For `o|`, a row on the left has at most one on the right.
+    Every row on the right has exactly one row on the left. For `o|`, a row on the left has at most one on the right.
     """
     left, right = (
         ", ".join(f"{alias}.{name}" for name in names) for alias, names in (("a", columns), ("b", columns.values()))

@@ -36,9 +36,11 @@ LONG = "void at::native::(anonymous namespace)::" + "vectorized_elementwise_kern
 
 
 def program(by: int) -> list[dict[str, Any]]:
-    """Return two steps of a server under a profiler. `by` scales the times.
+    """Return two steps of a server under a profiler.
 
-    They have operators, modules, frames, memory, two streams, a replayed graph, and a collective.
+    The steps have operators, modules, frames, memory, two streams, a replayed graph, and a collective.
+
+    `by`: the factor by which times are scaled.
     """
     events: list[dict[str, Any]] = []
     for step in range(2):

@@ -218,9 +218,9 @@ def test_the_legend_has_only_causes_that_can_be_seen() -> None:
 
 
 def test_numbers_of_the_lake_have_formats_of_numbers() -> None:
-    """The name of a column selects its format.
+    """Every numeric column of a report's table has the format of a number.
 
-    Without a matching rule a number would be shown as a name, with all digits.
+    The name of a column selects its format. Without a matching rule a number would be shown as a name, with all digits.
     """
     types = {table: dict(columns) for table, columns in types_of_tables(load_catalog()).items()}
     numbers = {"BIGINT", "DOUBLE", "INTEGER"}

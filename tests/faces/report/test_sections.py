@@ -118,7 +118,10 @@ def near(value: float) -> Any:
 
 
 def test_every_section_is_there_in_words(page: Page) -> None:
-    """The page of a capture in a lake has the same sections (test_page.py, slow)."""
+    """The page has every section, in words instead of codes.
+
+    The page of a capture in a lake has the same sections (test_page.py, slow).
+    """
     assert set(SECTIONS) <= set(page.texts)
     assert "script" not in page.tags and not {"src", "onload"} & page.attributes
     text = "".join(page.texts.values())

@@ -124,7 +124,10 @@ def path_of(tables: duckdb.DuckDBPyConnection, target: str) -> list[Part]:
 @pytest.mark.slow(together="capture of dlrm")  # 19 s for its lake; test_walk.py tests hand-written captures
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_nanosecond_is_the_reference_output(tables: duckdb.DuckDBPyConnection, shared: Path, target: str) -> None:
-    """The rank is always equal. Kind and event differ only as DIFFER allows, and only in short segments."""
+    """Every nanosecond of the path has the reference's rank.
+
+    Kind and event differ only as DIFFER allows, and only in short segments.
+    """
     path = path_of(tables, target)
     segments = reference(shared, target)["segments"]
     begin = path[0].start - round(1000 * segments[0][3])
@@ -300,7 +303,10 @@ def test_what_the_command_line_refuses(said: Callable[..., str], shared: Path, t
 
 
 def test_the_path_of_a_digest_is_refused_because_its_segments_are_gone() -> None:
-    """A digest has the row of `capture_paths`, but no row of `capture_critical_path`."""
+    """The path of a digest is not shown.
+
+    A digest has the row of `capture_paths`, but no row of `capture_critical_path`.
+    """
     with duckdb.connect() as con:
         con.execute(
             "CREATE TABLE captures AS SELECT 'c' AS capture_id, 'job' AS job;"

@@ -308,7 +308,7 @@ def drifting(folder: Path) -> None:
 def test_a_clock_that_drifts_is_told_beside_the_numbers(tmp_path: Path) -> None:
     drifting(tmp_path)
     (caveat,) = asked(tmp_path, "--remove", "cpu")["caveats"]
-    # Clocks have no noise here, so the smallest slope counts as a drift, and other ranks may be listed, too.
+    # Clocks have no noise here, so the smallest slope counts as a drift, and other ranks may be listed as well.
     said, _, ranks = caveat["detail"].partition(": ")
     assert "clocks drift" in said and "1" in ranks.split(", ")
 

@@ -224,7 +224,10 @@ def test_whose_time_each_edge_of_the_joined_graph_is() -> None:
 
 
 def test_ranks_that_meet_nowhere_keep_their_times_to_the_nanosecond() -> None:
-    """A double cannot represent times since 1970 to the nanosecond."""
+    """Ranks without common collectives keep their times to the nanosecond.
+
+    A double cannot represent times since 1970 so exactly.
+    """
     began = 1_795_924_800_123_456_789
     graph = joined(Case((Event("k", 0, 7, began, 5),)))
     _, node_ns, _ = graph.timed()

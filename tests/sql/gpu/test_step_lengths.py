@@ -173,7 +173,7 @@ def lengths_of(
 def test_work_that_outlasts_the_first_step_hides_no_other(copy_ns: int | None, start: int) -> None:
     """Earlier work that outlasts the first step does not hide other earlier work.
 
-    Other work ends at 35, and a copy on another stream at `copy_ns`. The step itself ends at 55.
+    A kernel launched before the step ends at 35, a copy on another stream at `copy_ns`. The step itself ends at 55.
     """
     launched = [Launched(0, 5, 35, 7), *([Launched(1, 6, copy_ns, 9)] if copy_ns else []), Launched(12, 35, 55, 7)]
     assert [bounds[:2] for bounds in lengths_of([(10, 20)], launched)] == [(start, 55)]

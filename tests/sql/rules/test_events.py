@@ -50,7 +50,10 @@ EVERY_CALL = sorted({name for roles in CALLS.values() for names in roles.values(
 
 @pytest.mark.parametrize("profile", ["hta", "default"])
 def test_what_each_call_is(profile: str) -> None:
-    """A name with an additional ending is another call, unless the ending is a version (test_dialects)."""
+    """Each call has the expected roles in both profiles.
+
+    A name with an additional ending is another call, unless the ending is a version (test_dialects).
+    """
     names = [*EVERY_CALL, *(f"{name}_ext" for name in EVERY_CALL)]
     con, trace_id = connect([call(name, 10 * i, 5, i + 1) for i, name in enumerate(names)])
     request_windows(con, [WindowRequest(trace_id, profile=profile)])

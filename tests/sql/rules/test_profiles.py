@@ -181,6 +181,6 @@ def _check_profile(con: Any, trace_id: str, profile: str, switches: dict[str, tu
     request_windows(con, request, {(profile, name): value for name, value in others.items()})
     run_models(con, load_catalog(), ["_profiles"])
     changed = con.execute(f"SELECT {', '.join(column for column, _ in switches.values())} FROM _profiles").fetchall()[0]
-    # `dependencies` is changed here, too. With data dependencies, no window has a covering path.
+    # `dependencies` is changed here. With data dependencies, no window has a covering path.
     turned = [name != "covers_window" or profile == "default" for name in switches]
     assert [now != was for now, was in zip(changed, row, strict=True)] == turned

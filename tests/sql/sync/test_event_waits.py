@@ -58,7 +58,10 @@ END_OF_BACKWARD = BATCH.append([
 def test_what_autograds_thread_makes_a_stream_wait_for_holds_up_the_next_launch_of_the_thread_that_called_backward() -> (
     None
 ):
-    """At the end of backward, autograd's thread makes the caller's stream wait for the other streams."""
+    """A wait by autograd's thread delays the next launch of the thread that called backward.
+
+    At the end of backward, autograd's thread makes the caller's stream wait for the other streams.
+    """
     assert waits(END_OF_BACKWARD) == [(8, 6, 5, 10)]
 
 

@@ -101,7 +101,10 @@ RECORDED_TWICE = [BATCH.append(trace) for trace in recorded_twice()]
 
 
 def test_a_shown_record_counts_unless_a_record_without_a_row_follows() -> None:
-    """An event is recorded twice before a wait. If the second cuda_event row is lost, the first may be outdated."""
+    """The record in a cuda_event row counts, unless a record without a row follows.
+
+    An event is recorded twice before a wait. If the second row is lost, the first may be outdated.
+    """
     evidence = ["cuda_event", "cuda_event", "calls", "calls"]
     rows = [[row[:3] for row in rows] for rows in sources(RECORDED_TWICE)]
     assert rows == [[("new", "waiter", of)] for of in evidence]
