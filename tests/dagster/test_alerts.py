@@ -38,8 +38,8 @@ from tests.lake import world
 class Hook:
     """A webhook on this machine.
 
-    `takes`: how many messages it accepts before it answers 503. `refuses`: a text that it answers with 400.
-    `redirects`: the status with which it redirects to another of its paths, 0 for none.
+    `takes`: how many messages it accepts before it answers 503. `refuses`: messages with this text are answered with
+    400. `redirects`: the status with which messages are redirected to another path of the webhook, 0 for none.
     """
 
     def __init__(self) -> None:

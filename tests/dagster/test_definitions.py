@@ -96,7 +96,7 @@ def computing_file(name: str) -> Path:
 
 
 def imported_by(file: Path) -> set[str]:
-    """Return the packages that a file imports anywhere when it runs."""
+    """Return the packages that a file imports, at its top or in functions, but not under TYPE_CHECKING."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":

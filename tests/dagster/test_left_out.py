@@ -26,7 +26,10 @@ ASKED = ("traces", "events", "findings", "rejects", "kernels", "quality", "captu
 
 @pytest.fixture
 def odd(monkeypatch: pytest.MonkeyPatch, inbox: Path) -> dict[str, Any]:
-    """Write two traces. `kernels` fails on one of them while `odd["fails"]` is true."""
+    """Write two traces, and return a dict.
+
+    The model `kernels` fails on one of the traces while `odd["fails"]` is true.
+    """
     state: dict[str, Any] = {"fails": True, "n": 0}
 
     def failing(con: Any, catalog: Any, tables: Any, *, on_model: Any, **named: Any) -> Any:

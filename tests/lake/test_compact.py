@@ -98,7 +98,7 @@ def everything(lake: Lake) -> dict[str, list]:
 
 
 def do_compact(root: Path) -> None:
-    """Compact without a grace period. It runs in a separate process."""
+    """Compact without a grace period. This function may run in a separate process."""
     compact(Lake(root), grace=NO_GRACE)
 
 

@@ -268,7 +268,7 @@ def assert_no_half_batch(lake: Lake) -> None:
 
 
 def do_retire(root: Path, now: datetime) -> None:
-    """Retire batches older than 30 days. It runs in a separate process, whose clock differs from the test's."""
+    """Retire batches older than 30 days. It may run in a separate process, whose clock differs from the test's."""
     retire(Lake(root), 30, grace=timedelta(0), now=now)
 
 

@@ -375,7 +375,7 @@ def test_sums_on_real_traces(shared: Path) -> None:
 
 
 def of_each_kind() -> Iterator[Path]:
-    """Yield large traces: each one that is alone in its folder, and the first of each recorder or job."""
+    """Yield large traces: all of the folder `single`, and the first of each other folder (a recorder or job)."""
     seen: set[tuple[str, ...]] = set()
     for path in real_traces():
         folder = path.relative_to(SHARED / "traces").parent.parts[:2]

@@ -38,7 +38,10 @@ def rows(events: list[dict[str, Any]], devices: list[dict[str, Any]]) -> dict[st
 
 
 def steps() -> list[dict[str, Any]]:
-    """Return a step with a product of 10 us and two all-reduces, one without a size, and a step with only a product."""
+    """Return two steps.
+
+    The first has a product of 10 us and two all-reduces, one of them without a size. The second has only a product.
+    """
     dims = {"Input Dims": [[N, N], [N, N]], "Input type": ["c10::BFloat16", "c10::BFloat16"]}
     product = x("cpu_op", "aten::mm", 2, 5, **dims)
     return [

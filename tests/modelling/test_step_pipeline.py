@@ -29,7 +29,7 @@ _TIMES = (
 
 
 def of_times(columns: str, steps: list[dict[str, Any]]) -> list[list[Any]]:
-    """Return columns of the step_pipeline rows of steps with these times. The other times are NULL."""
+    """Return columns of step_pipeline for steps with the given times. Times that are not given are NULL."""
     con, _ = connect([])
     rows = [", ".join(f"CAST({literal(times.get(name))} AS DOUBLE) AS {name}" for name in _TIMES) for times in steps]
     selects = [f"SELECT 't' AS trace_id, {step} AS step, {values}" for step, values in enumerate(rows)]

@@ -67,7 +67,10 @@ def run(*words: object, code: int = 0) -> str:
 
 
 def put(lake: Lake, folder: Path, days_ago: float, *ranks: int) -> list[str]:
-    """Ingest ranks of the folder's capture as one batch of that many days before NOW. Return their traces."""
+    """Ingest ranks of the folder's capture as one batch that is `days_ago` days older than NOW.
+
+    Return the ids of their traces.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Lake, "new_batch", Ages(days_ago).new)
         report = ingest([next(folder.glob(f"*rank{rank}.*")) for rank in ranks], lake)
@@ -283,7 +286,7 @@ def test_it_is_compressed_more_than_other_files(tmp_path: Path) -> None:
     rows = "SELECT hash(range) % 1000 AS n, 'operator ' || hash(range) % 1000 AS name FROM range(5000)"
 
     def n_bytes(form: str) -> int:
-        """Return the compressed bytes of the pages only."""
+        """Return the compressed size of a Parquet file's pages, without its footer."""
         file = tmp_path / "rows.parquet"
         with duckdb.connect() as con:
             con.execute(f"COPY ({rows}) TO '{file}' ({form})")

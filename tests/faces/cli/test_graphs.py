@@ -93,7 +93,7 @@ def test_a_lake_has_the_capture_of_the_same_job_and_rank(tmp_path: Path) -> None
 
 
 def shift(path: Path, seconds: float) -> None:
-    """Move all events of a trace to `seconds` later."""
+    """Move all events of a trace file `seconds` later."""
     document = json.loads(gzip.decompress(path.read_bytes()))
     for event in document["traceEvents"]:
         if "ts" in event:

@@ -382,7 +382,7 @@ MEANING = {rule["check_name"]: rule["meaning"] for rule in rule_rows("limiting_f
 
 @pytest.fixture(scope="module")
 def ids(lake: Path) -> dict[str, str]:
-    """Return the id of each trace, by its finding."""
+    """Return the trace ids by the name of the trace's finding."""
     with Lake(lake).connect(["traces"]) as con:
         return {Path(file).stem: trace for file, trace in con.execute("SELECT file, trace_id FROM traces").fetchall()}
 
@@ -467,7 +467,7 @@ def con() -> duckdb.DuckDBPyConnection:
 
 @pytest.fixture
 def locked(con: duckdb.DuckDBPyConnection) -> Iterator[LockedLake]:
-    """Yield the same tables, which are read within limits."""
+    """Yield the tables of `con` in a connection for untrusted queries, with its limits."""
     with LockedLake(lambda _: con) as locked:
         yield locked
 

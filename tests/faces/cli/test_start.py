@@ -35,7 +35,7 @@ finally:
 
 
 def imported(heavy: tuple[str, ...], *words: object) -> list[str]:
-    """Return which of these modules are loaded when a command ends."""
+    """Run a command in a new process. Return which of the named modules are loaded when it ends."""
     command = [sys.executable, "-c", _SEEN, ",".join(heavy), *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

@@ -24,7 +24,7 @@ pytestmark = WITH_SDK
 def _sdk() -> tuple[Any, Any]:
     """Import anyio, which mcp needs, and mcp.
 
-    That takes half a second, and every worker imports this file, so it is done late.
+    The import takes half a second. It is done late, because every worker imports this file.
     """
     return import_module("anyio"), import_module("mcp")
 
@@ -37,7 +37,7 @@ def new_client(lake: Path, *options: str) -> Any:
 
 
 def talk(lake: Path, said: Callable[[Any], Awaitable[None]], *options: str) -> None:
-    """Start the command, and run `said` with a client of it."""
+    """Start the command, connect a client, and run `said(client)`."""
     anyio, _ = _sdk()
 
     async def run() -> None:

@@ -73,7 +73,7 @@ def n_written(run: Followed) -> int:
 
 
 def materialize_in(address: str, environment: dict[str, str]) -> None:
-    """Bring the tables up to date. It runs in a separate process."""
+    """Bring the tables up to date. This function may run in a separate process."""
     os.environ.update(environment)
     assert materialize_on(InProcess(), address, TRACES).failed == []
 

@@ -204,7 +204,7 @@ def test_steps_follow_each_other(gaps: list[tuple[int, int]], timed: list[tuple[
 
 
 def flags(*lengths: int) -> list[bool]:
-    """Return which of the steps of these lengths are warm-up steps."""
+    """Return, for steps of the given lengths, whether each is a warm-up step."""
     ends = [0, *accumulate(lengths)]
     return [times is not None for _, _, times in lengths_of([*pairwise(ends)])]
 
