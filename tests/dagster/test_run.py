@@ -190,9 +190,9 @@ def test_real_traces(run, inbox: Path) -> None:
 
 @pytest.fixture
 def check(tmp_path: Path) -> Iterator[Callable[[], dict[tuple[str, str], dg.AssetCheckEvaluation]]]:
-    """Return `check()`, which evaluates the checks of a few tables on the lake `tmp_path`.
+    """Yield `check()`, which evaluates the checks of a few tables on the lake `tmp_path`.
 
-    Dagster remembers their earlier results.
+    The Dagster instance keeps the results of earlier calls.
     """
     of = ["quality", *(keys_of(table)[0] for table in ("traces", "threads", "launches"))]
     asked = dg.AssetSelection.checks(checks) & dg.AssetSelection.checks_for_assets(*of)
@@ -219,7 +219,7 @@ def put(lake: Path, rows: dict[str, str], hour: int = 0) -> None:
 
 
 def keys_of(table: str) -> tuple[str, str]:
-    """Return the check of a table's keys, which belongs to the first table of its group."""
+    """Return the key of the check of a table's unique keys. The check belongs to the first table of its group."""
     (keys,) = (keys for keys in unique_keys() if table in [name for name, _ in keys.of])
     return keys.of[0][0], "unique_keys"
 

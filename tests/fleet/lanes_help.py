@@ -70,7 +70,7 @@ def without(lane: RankLane, place: int) -> RankLane:
 
 
 def moved(lane: RankLane, start_ns: np.ndarray | int, end_ns: np.ndarray | int) -> RankLane:
-    """Return a lane whose times are shifted."""
+    """Return a lane whose starts and ends are shifted by these ns."""
     return RankLane(lane.rank, lane.kinds, lane.start_ns + start_ns, lane.end_ns + end_ns)
 
 

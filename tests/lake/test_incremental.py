@@ -144,7 +144,7 @@ class World:
         forget(self.lake, self.choice.choice(sorted(self.lake.known_traces())))
 
     def lose(self) -> None:
-        """Delete a file of a table, publish, and compute the table."""
+        """Delete a file of table temporal_breakdown, publish, and recompute the table."""
         if files := table_files(self.lake.root, "temporal_breakdown"):
             self.choice.choice(files).unlink()
             publish(self.lake)

@@ -46,7 +46,10 @@ def counted(path: Path, *rows: tuple[int, str, int, int, str, float], process: i
 
 
 def ncu(path: Path, name: str, *metrics: tuple[str, str, str]) -> Path:
-    """Write page raw of Nsight Compute with one dispatch of 4 blocks of 64 threads, and return its path."""
+    """Write the page `raw` of Nsight Compute, and return the path of the file.
+
+    It has one dispatch of 4 blocks of 64 threads.
+    """
     shared = ["ID", "Process ID", "Kernel Name", "Block Size", "Grid Size"]
     table = [
         [*shared, *(metric[0] for metric in metrics)],

@@ -283,7 +283,7 @@ def test_every_chart_names_columns_of_its_rows(both: TraceAnalysis, name: str) -
 
 
 def drawn_together(chart: Chart, *channels: str) -> dict[tuple, list[dict]]:
-    """Return the rows of each combination of values of these channels, such as a bar, line or point."""
+    """Group a chart's rows by the values of these channels. A group is a bar, line or point."""
     fields, rows = [chart.spec["encoding"][channel]["field"] for channel in channels], chart.data.to_dicts()
     groups = {tuple(row[field] for field in fields): [] for row in rows}
     for row in rows:

@@ -85,7 +85,7 @@ def test_the_kernels_of_an_operator_faster_on_every_rank_and_on_one(
 
 
 def spans(path: Path, communicates: bool) -> list[tuple[float, float]]:
-    """Return sorted starts and ends of a rank's kernels, us: of its collectives, or of its other kernels."""
+    """Return sorted starts and ends (us) of a rank's collectives, or of its other kernels."""
     events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
     kernels = [e for e in events if e.get("cat") == "kernel" and e["name"].startswith("nccl") == communicates]
     return sorted((e["ts"], e["ts"] + e["dur"]) for e in kernels)
