@@ -24,7 +24,10 @@ _BY_WINDOW = {"window_no": "critical_path_windows", "trace_profile_id": "_profil
 
 
 class Batch:
-    """Named traces with their windows, the tables `tables` of them, and the tables that the model `steps_of` reads."""
+    """Traces of a file's tests, with their windows, tables and the inputs of one model, computed once for all.
+
+    `tables`: the tables that tests read. `steps_of`: the model whose input tables are also computed.
+    """
 
     def __init__(self, *tables: str, steps_of: str = "") -> None:
         models = load_catalog().models
@@ -37,7 +40,10 @@ class Batch:
         self._annotations: dict[Hashable, tuple[str, ...]] = {}
 
     def add(self, name: Hashable, trace: Trace, *annotations: str) -> None:
-        """Add a trace with one window per annotation. The annotation "" means the whole trace, as do no annotations."""
+        """Add a trace with one window per annotation.
+
+        The annotation "" means the whole trace. Without annotations the only window is the whole trace.
+        """
         assert name not in self._traces, name
         self._traces[name], self._annotations[name] = trace, annotations or ("",)
 
@@ -62,7 +68,7 @@ class Batch:
         return con
 
     def rows(self, name: Hashable, query: str) -> list[tuple[Any, ...]]:
-        """Return the rows of a query that sees only this trace."""
+        """Return the rows of a query over the tables of one trace only."""
         return self.show(name).execute(query).fetchall()
 
     def window(self, name: Hashable, annotation: str | None = None) -> WindowRequest:

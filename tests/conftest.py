@@ -42,7 +42,7 @@ def pytest_report_header() -> str:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Fill the cache of the models' texts before workers start, which would each compute it (4 CPU s)."""
+    """Fill the cache of the models' texts before workers start. Otherwise each worker would compute it (4 CPU s)."""
     if getattr(session.config.option, "numprocesses", 0) and not hasattr(session.config, "workerinput"):
         types_of_tables(load_catalog())
 

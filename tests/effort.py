@@ -96,11 +96,9 @@ def shares(tests: Mapping[str, str | None], n: int) -> dict[str, int]:
 
 
 def steps(n: int, few: int = 1) -> list[int]:
-    """Return the steps, of 1 to n, at which a test kills.
+    """Return the numbers of the steps, from 1 to n, at which a test kills a process.
 
-    With STEPS=all these are all steps, else a few that the seed chooses.
-
-    With SLOW=1 they are twice as many.
+    With STEPS=all these are all steps, otherwise a few that the seed chooses. SLOW=1 doubles their number.
     """
     few = min(few * 2 if SLOW else few, n)
     return list(range(1, n + 1)) if ALL_STEPS else sorted(random.Random(SEED).sample(range(1, n + 1), few))
@@ -120,5 +118,8 @@ LISTS = 3 if SLOW else 2
 
 
 def at_once(strategy: SearchStrategy[Any], full: int) -> SearchStrategy[list[Any]]:
-    """Put a quarter of `full` examples into one list, because a hundred small traces cost little more than one."""
+    """Join a quarter of `full` examples into one list.
+
+    The models take little longer for a hundred small traces than for one.
+    """
     return lists(strategy, min_size=_quarter(full), max_size=_quarter(full))

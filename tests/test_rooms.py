@@ -61,7 +61,7 @@ def room_of(module: str) -> str:
 
 
 def upward(graph: nx.DiGraph) -> list[tuple[str, str]]:
-    """Return the imports of another package that is not lower."""
+    """Return the imports of modules in other packages that are not below the importing package."""
     level = {room: i for i, room in enumerate(ROOMS)}
     return sorted(
         (module, other)

@@ -41,7 +41,7 @@ def inbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run(tmp_path: Path) -> Callable[..., dg.ExecuteInProcessResult]:
     """Return `run(files)`, which executes the whole job in this process on the lake `tmp_path/lake`.
 
-    With `only`, it computes only these tables and the tables that ingestion writes.
+    With `only`, the job computes only these tables and the tables that ingestion writes.
     """
 
     def execute(

@@ -32,7 +32,7 @@ def run(lake: str, file: str) -> bool:
 
 
 def main() -> int:
-    """Run with a pause at the first batch."""
+    """Execute a run that pauses at its first batch."""
     lake, file, gate = sys.argv[1], sys.argv[2], Path(sys.argv[3])
 
     def compute(*args: Any) -> Any:

@@ -38,8 +38,8 @@ from tests.lake import world
 class Hook:
     """A webhook on this machine.
 
-    `takes`: how many messages it accepts before it answers 503. `refuses`: a text that it answers with 400.
-    `redirects`: the status with which it redirects to another of its paths, 0 for none.
+    `takes`: how many messages it accepts before it answers 503. `refuses`: messages with this text are answered with
+    400. `redirects`: the status with which messages are redirected to another path of the webhook, 0 for none.
     """
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ def test_new_findings_are_told_once(hook: Hook, lake: Lake, tmp_path: Path) -> N
 
 
 def put_summary(lake: Lake) -> None:
-    """Store an empty `capture_summary`, which costs less than to compute one."""
+    """Store an empty `capture_summary`, which takes less time than computing one."""
     batch = lake.batches("captures")[-1]
     staged = lake.staging(batch) / "summary.parquet"
     duckdb.sql(f"{no_row(lake.catalog(), 'capture_summary')} WHERE false").write_parquet(str(staged))
@@ -126,9 +126,9 @@ def put_summary(lake: Lake) -> None:
 
 @pytest.mark.slow  # 4 s
 def test_after_an_upgrade_findings_are_kept_until_they_are_known_again(hook: Hook, lake: Lake) -> None:
-    """The findings' tables are not computed yet.
+    """Known findings are kept after an upgrade until the tables that contain findings are computed.
 
-    Known findings are kept until the tables exist, and others are posted.
+    Other findings are posted in the meantime.
     """
     materialize_captures(lake, ["captures"])
     first = notify_new(open_store(lake), {"of a regression"}, hook.url)
@@ -153,7 +153,10 @@ def test_what_did_not_arrive_is_told_the_next_time(hook: Hook, lake: Lake, tmp_p
 
 @pytest.mark.slow  # 4 s; tests/lake/test_superseded.py has the row in `rejects`
 def test_a_truncated_file_whose_whole_came_is_no_file_that_was_not_read(hook: Hook, lake: Lake, tmp_path: Path) -> None:
-    """The truncated file has a row in `rejects`, which names the file that superseded it."""
+    """A truncated file is not reported as unread once the complete file was ingested.
+
+    The truncated file has a row in `rejects`, which names the file that superseded it.
+    """
     whole = world.write_trace(tmp_path / "job" / "rank0.json", 1, n=12, distributedInfo={"rank": 0, "world_size": 1})
     content = whole.read_bytes()
     whole.write_bytes(content[: len(content) * 3 // 5])
@@ -173,9 +176,10 @@ def test_a_truncated_file_whose_whole_came_is_no_file_that_was_not_read(hook: Ho
 
 
 def test_a_file_that_was_ingested_since_is_not_rejected(tmp_path: Path) -> None:
-    """Such a file was still being copied, or its unit failed.
+    """A rejected file that was ingested later is not reported.
 
-    Of two failed attempts the reason of the newer one counts.
+    It was still being copied when it was rejected, or its unit failed. Of two failed attempts the reason of the newer
+    one counts.
     """
     (evaluate,) = (evaluate for spec, evaluate in findings_checks() if spec.name == "nothing_rejected")
     lake, file = Lake(tmp_path / "lake"), tmp_path / "rank0.json"
@@ -211,7 +215,10 @@ def test_a_file_that_was_ingested_since_is_not_rejected(tmp_path: Path) -> None:
 
 @pytest.mark.slow  # failed deliveries are tested above
 def test_a_message_that_is_refused_does_not_hold_up_the_others(hook: Hook, lake: Lake, tmp_path: Path) -> None:
-    """Other failures do stop the delivery, such as a webhook that is down. See above."""
+    """A message that the webhook refuses does not hold up the other messages.
+
+    Other failures, such as a webhook that is down, do stop the delivery. They are tested above.
+    """
     reject(lake, tmp_path, "a", "b")
     hook.refuses = "b.json"  # the middle finding
     delivery = notify_new(open_store(lake), set(), hook.url)
@@ -220,7 +227,10 @@ def test_a_message_that_is_refused_does_not_hold_up_the_others(hook: Hook, lake:
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_webhook_that_redirects_has_not_taken_the_message(hook: Hook, status: int) -> None:
-    """A client that follows 301, 302 or 303 turns the POST into a GET without the message."""
+    """A message that the webhook redirects counts as not delivered.
+
+    A client that follows 301, 302 or 303 turns the POST into a GET without the message.
+    """
     hook.redirects = status
     with pytest.raises(NotificationFailed) as failed:
         post(hook.url, Finding("rejected", "a", "a"))
@@ -233,9 +243,10 @@ def test_a_webhook_that_redirects_has_not_taken_the_message(hook: Hook, status: 
 def test_many_findings_are_told_over_several_ticks_each_once(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More findings than a page lists are sent to a webhook that takes a second for each.
+    """Many findings are posted over several ticks, each once.
 
-    Dagster aborts a tick after 60 s.
+    There are more findings than a page lists, and the webhook takes a second for each. Dagster aborts a tick after 60
+    s.
     """
     staged = tmp_path / "rejects.parquet"  # because ingesting as many files takes seconds
     empty_row = f"({no_row(lake.catalog(), 'rejects')}) AS r"
@@ -255,7 +266,7 @@ def test_many_findings_are_told_over_several_ticks_each_once(
 
 
 def test_a_model_that_fails_on_a_trace_is_one_finding() -> None:
-    """One finding is enough, however many tables need the model."""
+    """A model that fails on a trace is one finding, however many tables need the model."""
     tables = [{"table_name": name, "model": "kernels", "trace_id": "3f", "reason": "odd"} for name in ("a", "b")]
     other = {"table_name": "a", "model": "kernels", "trace_id": "4a", "reason": "odd"}
     fleet = Fleet(**{**dict.fromkeys(Fleet.__dataclass_fields__, ()), "failures": [*tables, other]})
@@ -294,7 +305,7 @@ def test_the_sensor(hook: Hook, lake: Lake, tmp_path: Path, monkeypatch: pytest.
 def test_the_first_files_of_a_new_lake_are_told_if_they_are_rejected(
     hook: Hook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are posted although the lake has no traces."""
+    """Rejected files are posted although the lake has no traces yet."""
     monkeypatch.setenv(WEBHOOK, hook.url)
     lake = Lake(tmp_path / "lake")
     sensor = alert_sensors(str(lake.root))[0]

@@ -30,7 +30,10 @@ LAUNCH = "mutation($p: ExecutionParams!) {launchRun(executionParams: $p) {__type
 
 
 def test_dagsters_server_starts_runs_by_forking(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This fails if Dagster no longer stores in `_mp_ctx` how it starts the process of a run."""
+    """Dagster's server starts the processes of runs by forking.
+
+    The test fails if Dagster no longer stores the start method in `_mp_ctx`.
+    """
     started: list[str] = []
     monkeypatch.setattr(code_server, "ensure_running", lambda: started.append("fork server"))
     server = ForkingServer(threading.Event(), logging.getLogger("test"), FuturesAwareThreadPoolExecutor(1))
@@ -40,7 +43,7 @@ def test_dagsters_server_starts_runs_by_forking(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.slow  # 4 s; test_ui.py tests runs of an earlier UI
 def test_runs_of_an_earlier_code_server_are_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The runs were children of the earlier server.
+    """Runs of an earlier code server are marked as failed, because they were children of that server.
 
     This applies to any job, because each writing run would block the queue for a day.
     """
@@ -56,7 +59,10 @@ def test_runs_of_an_earlier_code_server_are_lost(tmp_path: Path, monkeypatch: py
 
 
 def test_what_a_run_imports_later_is_there() -> None:
-    """A module that no longer exists would only make runs slower, without an error."""
+    """The modules that a run imports later are preloaded.
+
+    A listed module that no longer exists would only make runs slower, without an error.
+    """
     preload.load()
     assert set(preload.LATER) <= sys.modules.keys()
 

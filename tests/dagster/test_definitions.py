@@ -96,7 +96,7 @@ def computing_file(name: str) -> Path:
 
 
 def imported_by(file: Path) -> set[str]:
-    """Return the packages that a file imports anywhere when it runs."""
+    """Return the packages that a file imports, at its top or in functions, but not under TYPE_CHECKING."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
@@ -147,7 +147,7 @@ def test_the_console_may_be_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_models_name_the_line_of_their_file() -> None:
-    """This also applies to a table that follows private tables in its file."""
+    """A table's code reference names its line in the SQL file, also after private tables in the same file."""
     for name, before in (("kernels", ""), ("step_pipeline", "-- model: step_pipeline")):
         node = defs.resolve_asset_graph().get(dg.AssetKey(name))
         (reference,) = node.metadata["dagster/code_references"].code_references
@@ -204,9 +204,9 @@ def test_the_first_and_the_last_asset_of_a_run_are_due_every_day() -> None:
 
 
 def test_what_a_run_shows_of_views_comes_after_the_tables_behind_them() -> None:
-    """A run does not compute views.
+    """The page of today depends on the tables behind the views that it shows, because a run does not compute views.
 
-    Without these dependencies the page of today was built before the captures, and showed those of the last run.
+    Without these dependencies the page was built before the captures, and showed those of the last run.
     """
     behind = defs.resolve_asset_graph().get(dg.AssetKey("fleet_today")).parent_keys
     tables = ("jobs", "job_days", "regression_samples", "persistent_stragglers", "rejects", "model_failures")

@@ -48,7 +48,10 @@ SOME = frozenset({"kernels", "captures", "capture_ranks"})
 
 @pytest.mark.slow  # 13 s; the requested tables are tested below, and a run of all tables in test_run.py
 def test_a_run_computes_what_pages_alerts_and_why_read(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The full list of the tables that pages, alerts and `why` read is tested with the request below."""
+    """A run that the sensor requests computes only the tables that pages, alerts and `why` read.
+
+    It reports how many batches of the other tables are not computed. The full list of the tables is tested below.
+    """
     monkeypatch.setattr(results, "daily_tables", lambda: SOME)
     request = request_of_sensor(lake)
     job = definitions(str(lake.root)).resolve_job_def("ingest_and_analyse")
@@ -106,7 +109,10 @@ def test_each_request_of_a_run_asks_for_the_same(lake: Lake, tmp_path: Path, mon
 def test_a_failed_run_by_hand_of_more_is_repeated_as_the_whole_job(
     selected: set[str] | None, is_more: bool, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A successful run of only the fleet's tables would count as its success, although other tables are missing."""
+    """A failed run by hand of more than the fleet's tables is repeated as the whole job.
+
+    A successful run of only the fleet's tables would count as its success, although other tables are missing.
+    """
     keys = None if selected is None else frozenset(map(dg.AssetKey, selected))
     run = dg.DagsterRun("ingest_and_analyse", tags={"dagster/partition": today()}, asset_selection=keys)
     record = SimpleNamespace(dagster_run=run, update_timestamp=datetime(2026, 1, 1, tzinfo=UTC))
@@ -128,14 +134,17 @@ def test_a_run_computes_all_tables_if_asked_for_all(lake: Lake, monkeypatch: pyt
 
 
 def test_a_run_of_a_ducklake_is_of_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A DuckLake computes its tables when a trace is ingested, not on first use."""
+    """A run of a DuckLake computes all tables. A DuckLake computes them when a trace is ingested, not on first use."""
     monkeypatch.delenv(PURPOSE, raising=False)
     assert run_tables("ducklake:sqlite:/data/c.sqlite?data=/data/files") is None
     assert run_tables("/data/lake")
 
 
 def test_what_captures_read_is_computed_in_the_same_step() -> None:
-    """Otherwise the step of the captures would compute these tables, and the path twice."""
+    """A run for the fleet computes the tables of traces that captures read in the step of traces.
+
+    Otherwise the step of captures would compute these tables, and the path twice.
+    """
     catalog = load_catalog()
     tables = run_tables("/data/lake") or frozenset()
     assert {*trace_tables(catalog, tables & {*catalog.of_captures})} <= tables

@@ -26,7 +26,10 @@ ASKED = ("traces", "events", "findings", "rejects", "kernels", "quality", "captu
 
 @pytest.fixture
 def odd(monkeypatch: pytest.MonkeyPatch, inbox: Path) -> dict[str, Any]:
-    """Write two traces. `kernels` fails on one of them while `odd["fails"]` is true."""
+    """Write two traces, and return a dict.
+
+    The model `kernels` fails on one of the traces while `odd["fails"]` is true.
+    """
     state: dict[str, Any] = {"fails": True, "n": 0}
 
     def failing(con: Any, catalog: Any, tables: Any, *, on_model: Any, **named: Any) -> Any:
@@ -93,7 +96,10 @@ def test_the_check_fails_the_run_after_everything_else(tmp_path: Path, odd: dict
 
 
 def test_a_killed_run_that_was_executed_again_is_repeated() -> None:
-    """Dagster copies the tags of the run that it executes again. The new run was killed before the check ran."""
+    """A killed run is repeated although its tags state that it only left out a trace.
+
+    Dagster copied these tags from the run that it executed again. The new run was killed before the check ran.
+    """
 
     @dg.job(name="ingest_and_analyse")
     def namesake() -> None: ...

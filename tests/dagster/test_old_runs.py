@@ -40,7 +40,7 @@ def test_deleting_old_runs(tmp_path: Path) -> None:
         assert not [p for p in tmp_path.rglob("*") for run in runs[:2] if run in str(p)]
         assert instance.all_logs(runs[3])
         assert delete_old_runs(instance, keep_runs=2) == 0
-        # By age the newest run stays, too, because it records whether the last run failed.
+        # By age the newest run also stays, because it records whether the last run failed.
         assert delete_old_runs(instance, keep_days=7, now=datetime.now(UTC) + timedelta(days=8)) == 1
         assert {run.run_id for run in instance.get_runs()} == {runs[3], waits.run_id}
         with pytest.raises(ValueError, match="at least 1 run"):

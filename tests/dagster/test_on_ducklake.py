@@ -41,7 +41,7 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_definitions_are_those_of_a_folder(address: str, tmp_path: Path) -> None:
-    """Only the overlay and runs of plans are missing."""
+    """A DuckLake has the definitions of a folder, except the overlay and runs of plans."""
     mine, folders = definitions(address), definitions(str(tmp_path / "lake"))
     keys, all_keys = (defs.resolve_asset_graph().get_all_asset_keys() for defs in (mine, folders))
     assert keys <= all_keys
@@ -56,7 +56,10 @@ def test_definitions_are_those_of_a_folder(address: str, tmp_path: Path) -> None
 
 
 def test_a_file_that_is_a_set_of_its_own_is_done_with_its_run(tmp_path: Path) -> None:
-    """A memory snapshot is such a file. Its key is that of a set, which is not among the traces of the store."""
+    """A file that forms a set by itself, such as a memory snapshot, is done with its run.
+
+    Its key is that of a set, which is not among the traces of the store.
+    """
     lake = Lake(tmp_path / "files")
     files = [tmp_path / name for name in ("rank0.json", "rank0.pickle", "failed.json")]
     for file in files:
@@ -69,7 +72,10 @@ def test_a_file_that_is_a_set_of_its_own_is_done_with_its_run(tmp_path: Path) ->
 
 @pytest.mark.parametrize("status", [-signal.SIGTERM, -signal.SIGKILL])
 def test_a_file_whose_process_was_stopped_is_not_rejected(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file whose process was killed is rejected, because reading it may have run out of memory."""
+    """A file whose process ended by SIGTERM is not rejected.
+
+    After SIGKILL the file is rejected, because reading it may have run out of memory.
+    """
     rejected: list[str] = []
     monkeypatch.setattr(isolated, "reject_unread", lambda _, reasons: rejected.extend(reasons))
     ended = subprocess.CompletedProcess((), status, b"", b"terminated: the same command run again finishes\n")
@@ -98,9 +104,9 @@ def child_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_unit_that_fails_on_the_machine_fails_the_run_and_its_file_waits(
     is_isolated: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A full scratch disk is such a failure.
+    """A unit that fails because of the machine fails the run, and its file waits.
 
-    It is not a fault of the file, in the isolated attempt either. A folder stands in for the address.
+    A full scratch disk is not a fault of the file, in the isolated attempt either. A folder stands in for the address.
     """
     child_in_this_process(monkeypatch)
     monkeypatch.setenv("TRACELAKE_SCRATCH", str(tmp_path / "no disk"))
@@ -114,7 +120,10 @@ def test_a_unit_that_fails_on_the_machine_fails_the_run_and_its_file_waits(
 def test_an_isolated_attempt_writes_to_the_lake_of_dagster_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The child ignores settings of the command line, which Dagster does not read."""
+    """An isolated attempt writes only to Dagster's lake.
+
+    Its process ignores settings of the command line, which Dagster does not read.
+    """
     child_in_this_process(monkeypatch)
     monkeypatch.setenv("TRACELAKE_STORE", str(tmp_path / "other"))
     monkeypatch.setenv("TRACELAKE_ENGINE", "ray")
@@ -130,7 +139,10 @@ def test_an_isolated_attempt_writes_to_the_lake_of_dagster_only(
 def test_files_of_the_inbox_become_tables_once(
     inbox: Path, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One table represents all. They are computed as `tracelake ingest` and `materialize` do."""
+    """Files of the inbox become tables once.
+
+    The table `kernels` represents all tables, which are computed as `tracelake ingest` and `materialize` do.
+    """
     monkeypatch.setattr("pipelines.runs.materialize.per_trace.materialize", partial(materialize, tables=["kernels"]))
     monkeypatch.setattr(
         "assets.units.materialize_on", lambda engine, store, _: materialize_on(engine, store, ["kernels"])

@@ -30,7 +30,10 @@ def test_days_begin_with_the_oldest_batch_of_any_kind(table: str, tmp_path: Path
 
 
 def test_today_is_a_day_of_a_lake_whose_first_batch_was_written_while_the_clock_was_ahead(tmp_path: Path) -> None:
-    """Otherwise no run of today could start."""
+    """The days begin no later than today, even if the first batch is dated in the future.
+
+    Otherwise no run of today could start.
+    """
     new = Lake(tmp_path).new_batch().batch_id
     file_of(tmp_path, "traces", "2999" + new[4:])
     assert first_day(str(tmp_path)) == today()

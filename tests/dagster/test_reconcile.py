@@ -110,7 +110,7 @@ def test_done_is_what_is_in_the_lake_and_not_what_was_asked_for(world: World) ->
 
 
 def test_a_lake_within_the_inbox_is_not_asked_for(world: World) -> None:
-    """Ingestion skips its files, so they would wait forever."""
+    """Files of a lake within the inbox are not requested. Ingestion skips these files, so they would wait forever."""
     world.lake = Lake(world.inbox / "lake")
     world.sensor = trace_file_sensor(str(world.lake.root))
     ingest([file := age(write_trace(world.inbox / "rank0.json"))], world.lake)
@@ -143,7 +143,10 @@ def test_a_trace_that_the_lake_lost_is_asked_for_again(world: World) -> None:
 
 @pytest.mark.slow  # 3 s; a trace that the lake lost is tested above
 def test_a_trace_that_a_repair_took_out_is_asked_for_again(world: World) -> None:
-    """This also works if `tracelake ingest` has read the file in the meantime, when its content was still known."""
+    """A trace that a repair removed from the lake is requested again.
+
+    This also works if `tracelake ingest` read the file again before the repair, when its content was still known.
+    """
     file = age(write_trace(world.inbox / "rank0.json"))
     for status in ("ok", "known"):
         assert ingest([file], world.lake).rows[0].status == status
@@ -225,7 +228,10 @@ def test_a_run_in_the_queue_is_in_progress_however_long_it_waits(world: World) -
 
 
 def test_a_run_that_was_executed_again_is_not_its_parents_process(world: World) -> None:
-    """Dagster copies the tags of a killed run to the run that repeats it by hand."""
+    """A run that repeats a killed run does not count as ended because its parent's process ended.
+
+    Dagster copies the tags of a killed run to the run that repeats it by hand.
+    """
     age(write_trace(world.inbox / "rank0.json"))
     job = dg.Definitions(jobs=[_NOTHING]).resolve_job_def("ingest_and_analyse")
     gone = subprocess.Popen([sys.executable, "-c", ""])
@@ -279,7 +285,10 @@ def test_a_run_that_failed_after_its_files_were_in_is_repeated_for_its_day_and_n
 
 
 def test_an_earlier_day_is_repeated_although_files_keep_coming(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """New files start runs of today, and those compute nothing of the earlier day whose run failed before midnight."""
+    """A failed run of an earlier day is repeated although new files keep coming.
+
+    New files start runs of today, which compute nothing of the earlier day.
+    """
     monkeypatch.setattr(sensors, "DAYS", dg.DailyPartitionsDefinition("2026-01-01", timezone="UTC", end_offset=1))
     job = dg.Definitions(jobs=[_NOTHING]).resolve_job_def("ingest_and_analyse")
     for day in ("2026-01-02", today()):
@@ -297,7 +306,10 @@ def test_an_earlier_day_is_repeated_although_files_keep_coming(world: World, mon
 
 
 def test_a_repeat_that_was_cancelled_does_not_hold_up_new_files(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dagster does not start a second run with the same key, so each tick would request a run that never starts."""
+    """A cancelled repeat is not requested again, and does not hold up new files.
+
+    Dagster does not start a second run with the same key, so each tick would request a run that never starts.
+    """
     monkeypatch.setattr(sensors, "DAYS", dg.DailyPartitionsDefinition("2026-01-01", timezone="UTC", end_offset=1))
     job = dg.Definitions(jobs=[_NOTHING]).resolve_job_def("ingest_and_analyse")
     world.instance.report_run_failed(world.instance.create_run_for_job(job, tags={"dagster/partition": "2026-01-02"}))
@@ -312,7 +324,10 @@ def test_a_repeat_that_was_cancelled_does_not_hold_up_new_files(world: World, mo
 
 
 def test_a_day_of_which_the_lake_has_nothing_is_not_repeated(world: World) -> None:
-    """The day no longer has a partition, so a request for it would fail every tick."""
+    """A failed run of a day without batches in the lake is not repeated.
+
+    The day no longer has a partition, so a request for it would fail every tick.
+    """
     job = dg.Definitions(jobs=[_NOTHING]).resolve_job_def("ingest_and_analyse")
     world.instance.report_run_failed(world.instance.create_run_for_job(job, tags={"dagster/partition": "2025-01-02"}))
     world.ahead = 3000
@@ -371,7 +386,10 @@ def test_what_is_settled_is_forgotten_with_its_file(world: World) -> None:
 
 
 def test_what_is_settled_stays_while_the_disk_of_the_inbox_is_away(world: World) -> None:
-    """Otherwise each of its files would be read again."""
+    """The records of settled files stay while the disk of the inbox is not mounted.
+
+    Otherwise each of the files would be read again.
+    """
     ingest([age(write_trace(world.inbox / "rank0.json"))], world.lake)
     sensor = old_runs_sensor(str(world.lake.root))
     away = world.inbox.rename(world.inbox.with_name("away"))
@@ -403,9 +421,9 @@ def test_what_changed_while_it_was_read_is_not_settled(world: World, monkeypatch
 
 
 def test_a_file_whose_time_is_in_the_future_is_asked_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock of the machine that wrote it was ahead.
+    """A file whose modification time is in the future is requested.
 
-    The file counts as quiet once it has been here for some time.
+    The clock of the machine that wrote it was ahead. The file counts as quiet once it has been here for some time.
     """
     file = age(write_trace(world.inbox / "rank0.json"), -86_400)
     assert world.tick() == []
@@ -423,7 +441,10 @@ def test_rejected_unread(world: World) -> None:
 def test_a_file_that_was_rejected_cannot_kill_the_run_that_reads_the_watched_folder(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The `daily` job retries it in a child process, after the new files are committed."""
+    """A rejected file cannot kill the run that reads the watched folder.
+
+    The `daily` job retries the file in a child process, after the new files are committed.
+    """
     rejected, new = (write_trace(world.inbox / f"rank{n}.json", n) for n in range(2))
     reject_files({rejected: "reading it crashed the process 2 times"}, world.lake)
     reads: list[tuple[str, list[Path]]] = []
@@ -451,7 +472,10 @@ def test_names_of_processes() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1])
 def test_every_file_ends_once_in_traces_or_rejects(world: World, seed: int) -> None:
-    """Runs are killed, one file kills its process each time, another raises, and bad files are among the good ones."""
+    """Every file ends once in `traces` or `rejects`.
+
+    Runs are killed, one file kills its process each time, another raises, and bad files are among the good ones.
+    """
     choice = random.Random(seed)
     good = [age(write_trace(world.inbox / f"rank{n}.json", n)) for n in range(3)]
     poison = [age(write_trace(world.inbox / f"{name}.json", 50 + n)) for n, name in enumerate(("kills", "raises"))]

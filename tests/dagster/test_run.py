@@ -50,7 +50,11 @@ SOME = ("kernels", "merged_intervals", "critical_path_edges", "critical_path", "
 
 
 def test_the_asset_of_the_path_imports_networkx() -> None:
-    """Without the import the class would be called directly: see `longest/window_paths.py`."""
+    """The asset of the path imports networkx.
+
+    Without the import networkx would not compute the path, because its class would be called directly. See
+    `pipelines/critical_path/longest/window_paths.py`.
+    """
     assert critical_path.networkx is nx
 
 
@@ -58,7 +62,7 @@ def test_the_asset_of_the_path_imports_networkx() -> None:
 def test_tiny_trace_through_assets_then_again_then_only_the_models(
     run, inbox: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, only: tuple[str, ...] | None
 ) -> None:
-    """A rejected file is in the inbox, too. The run warns about the file, and ingests the trace."""
+    """A run warns about a rejected file in the inbox, and ingests the trace next to it."""
     tags: dict[str, str] = {}
     monkeypatch.setattr(dg.DagsterInstance, "add_run_tags", lambda self, run_id, new: tags.update(new))
     write_trace(inbox / "rank0.json")
@@ -111,9 +115,10 @@ def test_tiny_trace_through_assets_then_again_then_only_the_models(
 
 @pytest.mark.slow  # a rejected file that stops nothing is tested above
 def test_one_trace_or_batch_without_an_overlay_does_not_stop_the_others(run, inbox: Path, tmp_path: Path) -> None:
-    """One trace's name is too long for its overlay's name.
+    """A trace or batch without an overlay does not stop the other overlays.
 
-    One batch is from another run, which has not computed its path yet.
+    One trace's name is too long for its overlay's name. One batch is from another run, which has not computed its path
+    yet.
     """
     write_trace(inbox / "rank0.json")
     long = write_trace(inbox / f"{'r' * 240}.json", shift=5)
@@ -141,7 +146,10 @@ def test_the_page_of_today_shows_what_the_run_itself_took_in(run, inbox: Path) -
 
 
 def test_overlays_of_a_capture_that_came_during_the_run_stay(tmp_path: Path) -> None:
-    """A run that ingested nothing ends after a later run, which wrote the overlay of a newer capture."""
+    """A run does not remove overlays of captures that arrived during the run.
+
+    A run that ingested nothing ends after a later run, which wrote the overlay of a newer capture.
+    """
     lake, names = Lake(tmp_path / "lake"), []
     for number in range(3):
         (tmp_path / str(number)).mkdir()
@@ -182,9 +190,9 @@ def test_real_traces(run, inbox: Path) -> None:
 
 @pytest.fixture
 def check(tmp_path: Path) -> Iterator[Callable[[], dict[tuple[str, str], dg.AssetCheckEvaluation]]]:
-    """Return `check()`, which evaluates the checks of a few tables on the lake `tmp_path`.
+    """Yield `check()`, which evaluates the checks of a few tables on the lake `tmp_path`.
 
-    Dagster remembers their earlier results.
+    The Dagster instance keeps the results of earlier calls.
     """
     of = ["quality", *(keys_of(table)[0] for table in ("traces", "threads", "launches"))]
     asked = dg.AssetSelection.checks(checks) & dg.AssetSelection.checks_for_assets(*of)
@@ -211,7 +219,7 @@ def put(lake: Path, rows: dict[str, str], hour: int = 0) -> None:
 
 
 def keys_of(table: str) -> tuple[str, str]:
-    """Return the check of a table's keys, which belongs to the first table of its group."""
+    """Return the key of the check of a table's unique keys. The check belongs to the first table of its group."""
     (keys,) = (keys for keys in unique_keys() if table in [name for name, _ in keys.of])
     return keys.of[0][0], "unique_keys"
 
@@ -234,7 +242,10 @@ def test_failing_checks_are_shown_as_failed(tmp_path: Path, check) -> None:
 
 
 def test_a_finding_about_a_capture_is_gone_with_the_rank_that_came_late(tmp_path: Path) -> None:
-    """The capture is recomputed into another batch, without rows in `capture_quality`."""
+    """A finding about a missing rank disappears once the rank has arrived.
+
+    The capture is recomputed into another batch, without rows in `capture_quality`.
+    """
     columns = "'c' AS capture_id, 'missing_ranks' AS check_name, 'warning' AS severity, 1 AS n, 'x' AS detail"
     (evaluate,) = (e for spec, e in findings_checks() if spec.asset_key == dg.AssetKey("capture_quality"))
     for hour, passed in ((0, False), (1, True)):
@@ -259,7 +270,10 @@ def test_a_finding_about_a_cut_trace_is_gone_with_the_whole_one(tmp_path: Path) 
 
 
 def test_a_check_of_another_lake_reads_all_rows(tmp_path: Path) -> None:
-    """This happens after TRACELAKE_LAKE was changed. The position in a DuckLake is a batch id, in a folder a time."""
+    """A check reads all rows if its last result is about another lake.
+
+    This happens after TRACELAKE_LAKE was changed. The position in a DuckLake is a batch id, in a folder a time.
+    """
     keys, span = Keys("steps", [("threads", ["trace_id", "thread_id"])]), Span(frozenset(), "")
 
     def evaluate(name: str, last: dict[str, Any] | None) -> dg.AssetCheckResult:
@@ -293,7 +307,10 @@ def test_a_check_reads_what_is_new_since_it_passed(tmp_path: Path, check) -> Non
 
 
 def test_a_check_reads_what_was_written_before_it_passed_and_committed_after(tmp_path: Path) -> None:
-    """A long run renames its tables into place before the commit marker exists. A short run passes in the meantime."""
+    """A check reads files that were written before its last pass but committed after it.
+
+    A long run renames its tables into place before the commit marker exists. A short run passes in the meantime.
+    """
     keys, lake, staged = (
         Keys("steps", [("threads", ["trace_id", "thread_id"])]),
         Lake(tmp_path / "lake"),
@@ -332,7 +349,10 @@ def test_a_check_reads_what_was_written_before_it_passed_and_committed_after(tmp
 def test_materialize_all_reports_each_asset_once_and_keeps_the_run(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`tracelake ui` reads the history from that folder."""
+    """`materialize_all` reports each asset once, and keeps the run in the lake's folder `.dagster`.
+
+    `tracelake ui` reads the history from that folder.
+    """
     # `materialize_all` sets another folder; monkeypatch restores the variable
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     file = write_trace(tmp_path / "rank0.json")
@@ -351,7 +371,10 @@ ALONE = ("captures", "capture_ranks")  # neither reads a table of traces, so eit
 
 @pytest.mark.slow  # tests/runs/materialize/test_once.py tests it without Dagster
 def test_a_run_publishes_once(run, inbox: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The runs compute tables of traces and of captures, with charts; tables of traces alone; and no new files."""
+    """A run publishes once, or twice if its tables of captures read no table of traces.
+
+    The runs compute tables of traces and of captures, with charts; tables of traces alone; and no new files.
+    """
     times, rewrite = [], publishing._rewrite
     monkeypatch.setattr(publishing, "_rewrite", lambda *args: (times.append(1), rewrite(*args)))
     runs = (("kernels", "span_utilization", *AFTER), 1), (("kernels",), 1), (("kernels", *ALONE), 2)

@@ -48,7 +48,10 @@ def test_schedules_run_and_their_timings_come_back_as_tables(tmp_path: Path) -> 
 
 @pytest.mark.slow  # 5 s: a process and an ingestion
 def test_profiler_traces_of_runs_are_ingested_and_are_no_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The option `trace` writes a profiler trace into the run's folder, but needs torch. A stand-in writes the file."""
+    """Profiler traces of schedule runs are ingested, and do not count as runs.
+
+    The option `trace` writes a profiler trace into the run's folder, but needs torch. A stand-in writes the file.
+    """
 
     def with_trace(
         plan: str, engines: list[str], config: ScheduleConfig, folder: Path
@@ -120,7 +123,7 @@ def test_a_plan_that_hangs_is_stopped(tmp_path: Path) -> None:
 
 
 def test_warnings_of_a_run_are_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This also works if another plan fails afterward."""
+    """Warnings of a schedule run are in the log of the job, even if another plan fails afterwards."""
 
     def first_only(plan: str, *_: Any) -> subprocess.CompletedProcess[str]:
         if plan != "mlp":
@@ -140,7 +143,10 @@ def test_warnings_of_a_run_are_in_the_log(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_run_with_a_later_one_in_the_lake_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The question answers with the latest runs, and another job may have finished a later run in the meantime."""
+    """A run is not compared if the lake has a later one.
+
+    The question answers with the latest runs, and another job may have finished a later run in the meantime.
+    """
     monkeypatch.setattr("assets.schedule.rows_of_question", lambda con, name: [{"run_id": "later", "period_ns": 7}])
     with duckdb.connect() as con:
         assert _compared(con, ["later", "mine"]).splitlines() == [

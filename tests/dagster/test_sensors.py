@@ -105,7 +105,10 @@ def namesake() -> None:
 
 @pytest.mark.slow  # 3 s; test_for_fleet.py tests the requests of a run
 def test_daily_reruns_an_earlier_day_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The run of `daily` covers only its own day, and the sensor may be off."""
+    """`daily` also requests a run of an earlier day that failed.
+
+    The run of `daily` covers only its own day, and the sensor may be off.
+    """
     from datetime import UTC, datetime
 
     monkeypatch.setattr(sensors, "DAYS", dg.DailyPartitionsDefinition("2026-01-01", timezone="UTC", end_offset=1))
@@ -124,7 +127,10 @@ def test_daily_reruns_an_earlier_day_that_failed(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.slow
 def test_daily_asks_for_little_only_if_the_whole_job_would_find_nothing(inbox, lake) -> None:
-    """Pending work makes it the whole job: a new file, a rejected file, a failed run, or unpublished tables."""
+    """`daily` requests only the page of today if the whole job would find no work.
+
+    It requests the whole job after a new file, a rejected file, a failed run, or with unpublished tables.
+    """
     from datetime import UTC, datetime
 
     at = datetime.now(UTC)
@@ -195,7 +201,10 @@ def test_a_tick_that_was_killed_leaves_what_was_asked_as_it_was(inbox, lake) -> 
 
 @pytest.mark.parametrize("damage", ["", "{}", '{"content": {}, "sum": ""}', None])
 def test_what_was_asked_is_lost(inbox, lake, damage: str | None) -> None:
-    """Files are requested again, under a key that Dagster has not seen."""
+    """If the record of the requested files is lost or damaged, the files are requested again.
+
+    The new request has a key that Dagster has not seen.
+    """
     age(write_trace(inbox / "rank0.json"))
     first, cursor = tick()
     (path,) = (lake.root / FOLDER).glob("asked-*")
@@ -218,7 +227,10 @@ def test_lists_of_old_runs_are_removed(lake) -> None:
 
 
 def test_daily_reads_what_is_new_changed_or_rejected(inbox, lake) -> None:
-    """It skips files that are in the lake already, because hashing the whole folder takes longer as it grows."""
+    """`daily` reads files that are new, changed or rejected.
+
+    It skips files that are in the lake already, because hashing the whole folder takes longer as it grows.
+    """
     from assets.traces import _watched
 
     first, second = write_trace(inbox / "rank0.json"), write_trace(inbox / "rank1.json", 1)
@@ -235,7 +247,10 @@ def test_daily_reads_what_is_new_changed_or_rejected(inbox, lake) -> None:
 def test_a_watched_folder_that_is_away_is_no_empty_one(
     inbox: Path, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk of the folder may not be mounted. `daily` requests the whole job, which fails and names the folder."""
+    """A watched folder whose disk is not mounted does not count as empty.
+
+    `daily` requests the whole job, which fails and names the folder.
+    """
     from assets.engines import FilesConfig, ingest_units
     from assets.traces import _watched
 

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def big(tmp_path: Path, inbox: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a run that has ingested its file and pauses at its batch."""
+    """Yield the process of a run that has ingested its file and pauses at its batch."""
     (inbox / "big").mkdir()
     file, gate = write_trace(inbox / "big" / "rank0.json"), tmp_path / "gate"
     command = [sys.executable, "-m", "tests.dagster.pausing", str(tmp_path / "lake"), str(file), str(gate)]
@@ -47,7 +47,7 @@ def captures_of(lake: Lake) -> int:
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return the list of the batches that a run in this process computes."""
+    """Return a list that gets the id of each batch that a run in this process computes."""
     batches: list[str] = []
     compute = per_trace._compute_batch
     monkeypatch.setattr(
@@ -75,9 +75,9 @@ def _nothing() -> None: ...
 
 
 def test_a_run_beside_one_that_failed_does_not_make_up_for_it() -> None:
-    """The other run may have listed the folder before the failed run's files arrived.
+    """A successful run that began before another run failed does not make up for the failure.
 
-    Only a run that begins afterwards counts.
+    It may have listed the folder before the failed run's files arrived. Only a run that begins afterwards counts.
     """
     tags = {PARTITION_TAG: "2026-01-02"}
     with dg.DagsterInstance.ephemeral() as instance:
@@ -91,7 +91,10 @@ def test_a_run_beside_one_that_failed_does_not_make_up_for_it() -> None:
 
 @pytest.mark.parametrize("has_purpose", [False, True])
 def test_a_run_of_a_part_of_the_job_does_not_make_up_for_one_that_failed(has_purpose: bool) -> None:
-    """`daily` may see nothing to do while a run is in progress, and its own run may end after that run has failed."""
+    """A successful run of a part of the job does not make up for a failed run.
+
+    `daily` may see nothing to do while a run is in progress, and its own run may end after that run has failed.
+    """
 
     @dg.asset
     def fleet_today() -> None: ...

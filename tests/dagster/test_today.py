@@ -54,7 +54,10 @@ def test_the_page_of_today(lake: Lake) -> None:
 def test_what_limits_the_newest_captures_stands_on_the_page_and_beside_it(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """tests/faces/cli/test_limiting_findings.py tests which captures' findings are shown."""
+    """Findings that limit the newest captures are on the page and in its metadata.
+
+    tests/faces/cli/test_limiting_findings.py tests which captures' findings are shown.
+    """
     missing = LimitingFinding(None, "job late", "missing_ranks", "warning", "a rank is missing")
     for findings, n in (([], 0), ([missing], 1)):
         monkeypatch.setattr("assets.today.findings_of_newest", lambda *_, findings=findings: findings)
@@ -75,7 +78,10 @@ def test_pictures_are_of_the_newest_and_the_worst_capture_by_name(lake: Lake) ->
 def test_a_damaged_file_of_another_day_is_named_in_place_of_the_picture(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Large tables that the answer does not show, such as `events`, are not opened."""
+    """A damaged file of another day is named in place of the chart.
+
+    Large tables that the chart does not show, such as `events`, are not opened.
+    """
     opened: list[str] = []
 
     def connect(_: Lake, tables: tuple[str, ...]) -> NoReturn:
@@ -105,9 +111,10 @@ def test_what_limits_the_answer_to_why_stands_beside_it(tmp_path: Path) -> None:
 def test_modules_of_recordings_are_drawn_where_they_are_ingested(
     run: Callable[..., dg.ExecuteInProcessResult], tmp_path: Path
 ) -> None:
-    """Each module computes one product of 2^31 operations in 4.341 us, which is half of the peak.
+    """Charts of a recording's modules are in the metadata of its ingestion.
 
-    The first step is a census.
+    Each module computes one product of 2^31 operations in 4.341 us, which is half of the peak. The first step is a
+    census.
     """
     for rank in (0, 1):
         recording = Recording(tmp_path / "in", "spans", "r", 1, rank)

@@ -238,7 +238,7 @@ _GROUPS = """[...document.querySelectorAll('svg foreignObject')].map(one =>
 
 @pytest.mark.slow  # opens a browser; test_definitions.py checks the groups
 def test_the_lineage_is_on_one_screen(running: Ui) -> None:
-    """This is the page as it opens, without any link or selection."""
+    """All groups of the lineage fit on a screen of 1920 x 1080, without any link or selection."""
     with browser() as page:
         page.size(1920, 1080)
         page.open(f"http://127.0.0.1:{running.port}/asset-groups")
@@ -264,9 +264,10 @@ _STARTED += "subprocess.run([sys.executable, '-c', sys.argv[1]])"
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
 @pytest.mark.parametrize("killed", first_of(["itself", "who started it"], 1))
 def test_a_kill_leaves_nothing_running(tmp_path: Path, killed: str) -> None:
-    """There are three processes.
+    """After one process of the UI is killed, none of its processes remains.
 
-    The second, dagster_project.serve, watches the first, and the system signals the third when the second ends.
+    There are three processes. The second, dagster_project.serve, watches the first, and the system signals the third
+    when the second ends.
     """
     marker = f"TRACELAKE_TEST={tmp_path}"
     first = subprocess.Popen(
@@ -306,7 +307,10 @@ def parent_of(pid: int) -> int:
 def test_the_tables_of_dagster_are_made_once_and_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The web server and the daemon start together, and would both create them."""
+    """Dagster's tables are created before any process of the UI starts.
+
+    The web server and the daemon start together, and would both create the tables.
+    """
     home, seen = tmp_path / "home", list[set[str]]()
 
     def look(*_: object) -> int:
@@ -345,7 +349,10 @@ def test_it_listens_where_it_is_told_to() -> None:
 
 
 def test_one_code_server_loads_the_definitions_for_both(tmp_path: Path) -> None:
-    """The location keeps its name, because the state of sensors and schedules (on or off) belongs to it."""
+    """One code server loads the definitions for the web server and the daemon.
+
+    The location keeps its name, because the state of sensors and schedules (on or off) belongs to it.
+    """
     from dagster._core.workspace.load import location_origins_from_yaml_paths
 
     code, *both = commands(3000, tmp_path)

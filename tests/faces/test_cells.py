@@ -58,9 +58,9 @@ def test_first_rows_are_a_prefix_and_a_cut_is_announced(rows: list[Any], most: i
     "value", ["range(2500)", "{'a': range(2500)}", "MAP {1: range(2500)}", "repeat(chr(27), 2500)"]
 )
 def test_an_answer_is_cut_by_the_text_that_is_sent(value: str) -> None:
-    """Up to 10,000 characters of each cell are sent.
+    """At most 10,000 characters of each cell's text are sent.
 
-    This also applies to a list, a struct and a map, with control characters as written.
+    This includes lists, structs and maps, with control characters as written.
     """
     answer = Answer(duckdb.sql(f"SELECT {value} AS v FROM range(200)"), 0)
     first = first_rows(answer, 10_000, 1_000_000, LONGEST)
@@ -72,7 +72,7 @@ def test_an_answer_is_cut_by_the_text_that_is_sent(value: str) -> None:
 @settings(max_examples=examples(400))
 @given(ROWS)
 def test_values_survive_javascript(rows: list[Any]) -> None:
-    """JavaScript reads every JSON number as a double."""
+    """Integers that JavaScript would round are sent as text. JavaScript reads every JSON number as a double."""
     shown = json.loads(json.dumps(rows_as_json(Rows(["t", "n"], ["VARCHAR", "HUGEINT"], rows, ""))), parse_int=float)
     assert [int(n) if isinstance(n, str) else int(float(n)) for _, n in shown["rows"]] == [n for _, n in rows]
     for text, _ in shown["rows"]:
@@ -102,7 +102,10 @@ def test_every_type_of_duckdb_becomes_json() -> None:
 
 
 def test_what_json_does_not_allow_is_text(capsys: pytest.CaptureFixture[str]) -> None:
-    """Keys of a MAP have any type, as in `histogram(started_at)`, and a DOUBLE may be NaN."""
+    """Values that JSON does not allow are sent as text.
+
+    Keys of a MAP have any type, as in `histogram(started_at)`, and a DOUBLE may be NaN.
+    """
     answer = duckdb.sql("SELECT MAP {DATE '2026-01-02': ['nan'::DOUBLE]} AS days, 0e0 / 0 AS nothing")
     ((days, _),) = answer.fetchall()
     assert shown(days) == Cutter(100).cell(days) == '{"2026-01-02": ["nan"]}'
@@ -113,7 +116,7 @@ def test_what_json_does_not_allow_is_text(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_decimals_are_text_in_json(capsys: pytest.CaptureFixture[str]) -> None:
-    """docs/sql.md specifies this."""
+    """Decimals are text in JSON, as docs/sql.md specifies."""
     _write_answer(Answer(duckdb.sql("SELECT 1.5 AS x, 1.5e0 AS y, 100.0 * 2 AS z"), 0), Format.json, 0, False)
     assert json.loads(capsys.readouterr().out) == [{"x": "1.5", "y": 1.5, "z": "200.0"}]
 
@@ -122,7 +125,10 @@ def test_decimals_are_text_in_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_csv_cannot_hold_is_refused_before_anything_is_written(
     value: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`tracelake sql` refuses it, and so does a download of the console."""
+    """Values that CSV cannot represent are refused before anything is written.
+
+    `tracelake sql` refuses them, and so does a download of the console.
+    """
     query = f"SELECT 1 AS n, {value} AS v"
     with pytest.raises(WrongValue, match=r"CSV cannot hold the column v, .*: convert it"):
         _write_answer(Answer(duckdb.sql(query), 0), Format.csv, 0, False)
@@ -150,7 +156,7 @@ def test_a_number_for_people_has_no_exponent_and_six_digits(value: float) -> Non
 
 
 def test_text_for_people_and_what_is_a_number() -> None:
-    """Each value is one line. Only numeric types are right-aligned, not types that contain them."""
+    """The text of each value is one line. Only numeric types are right-aligned, not types that contain them."""
     values = [None, 0.123456789, 12, "a\nb", ["x", 1], {"k": None}, True]
     assert [shown(value) for value in values] == [
         "NULL",

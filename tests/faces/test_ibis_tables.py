@@ -58,7 +58,7 @@ def test_opened_again_it_has_what_was_published_meanwhile(tmp_path: Path) -> Non
 
 
 def test_a_lake_without_traces_is_refused(tmp_path: Path) -> None:
-    """The message says that traces are missing in this lake. No file is created."""
+    """A lake without traces is refused, with a message that says so. No file is created."""
     with pytest.raises(FileNotFoundError, match="no traces in the lake"):
         open_tables(tmp_path / "lake")
     assert not (tmp_path / "lake").exists()

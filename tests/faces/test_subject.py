@@ -114,7 +114,7 @@ def _held(shared: Path, names: tuple[str, ...], folder: Path) -> dict[str, Held]
 
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return the list of the models that ran, without rules, which are files of the program."""
+    """Return a list of the models that ran. Rules are left out, because they are files of the program."""
     names: list[str] = []
     create = running._create
 
@@ -190,7 +190,7 @@ def test_what_is_not_stored_is_computed(held: dict[str, Held], ran: list[str], w
 
 
 def test_no_model_runs_for_what_is_stored(held: dict[str, Held], ran: list[str]) -> None:
-    """Only two models run, which count edges and nodes."""
+    """For an id, only two models run, which count edges and nodes. All other tables are stored."""
     for trace in [*held.values()][: None if SLOW else 1]:
         for words in COMMANDS[:7] if SLOW else COMMANDS[1:7:2]:
             tracelake(words[0], trace.trace_id, *words[1:], "--lake", trace.lake)
@@ -217,7 +217,7 @@ def test_whether_waits_are_recorded_is_told_by_what_is_stored(held: dict[str, He
 
 @pytest.mark.slow  # 2 s; the answers are compared above
 def test_private_tables_are_made_from_what_is_stored(held: dict[str, Held]) -> None:
-    """Edges and the path in numbers equal those of the models.
+    """Edges and the path in numbers, made from stored tables, equal those of the models.
 
     For a capture's path only edges are stored, and these suffice.
     """
@@ -237,7 +237,10 @@ def test_private_tables_are_made_from_what_is_stored(held: dict[str, Held]) -> N
 
 @pytest.mark.slow  # 3 s; the answers are compared above
 def test_files_of_a_path_are_those_of_the_traces_file(held: dict[str, Held], tmp_path: Path) -> None:
-    """The files are the edges, and a saved path with its graph, which restores to the same answer."""
+    """An id's path is written to the same files as that of the trace's file.
+
+    These are the edges, and a saved path with its graph, which restores to the same answer.
+    """
     for trace in held.values():
         made = {}
         for what, where in ((trace.trace_id, "id"), (trace.file, "file")):
@@ -251,7 +254,7 @@ def test_files_of_a_path_are_those_of_the_traces_file(held: dict[str, Held], tmp
 
 @pytest.mark.slow  # the tests of the overlay draw it from a file and from stored tables
 def test_the_overlay_is_that_of_the_traces_file(held: dict[str, Held], tmp_path: Path) -> None:
-    """It has all edges and counters, which are drawn from stored tables, too."""
+    """The overlay drawn from stored tables equals the one drawn from the file, including all edges and counters."""
     trace = held[SMALL[0]]
     for options in (("--all-edges",), ("--only-critical", "--annotation", _steps(trace)[0])):
         drawn = []
@@ -265,7 +268,10 @@ def test_the_overlay_is_that_of_the_traces_file(held: dict[str, Held], tmp_path:
 def test_a_table_that_is_not_up_to_date_is_computed(
     held: dict[str, Held], monkeypatch: pytest.MonkeyPatch, ran: list[str], broken: str
 ) -> None:
-    """The table is of an older model, missing, damaged, or without a trace on which its model failed."""
+    """A stored table that cannot be used is recomputed.
+
+    It is of an older model, missing, damaged, or without a trace on which its model failed.
+    """
     trace = held[SMALL[0]]
     with kept(trace.lake.parent) as lake:
         _make_old(lake, trace, monkeypatch, broken)

@@ -63,16 +63,16 @@ RULED = Path(__file__).parents[2] / "sql" / "rules" / "operators" / "op_kinds.cs
 
 
 def modelled() -> dict[str, bool]:
-    """Return the operators with a formula, and whether they own the work that is launched below them."""
+    """Return, for each operator with a formula, whether it owns the work that is launched below it."""
     lines = [line for line in RULED.read_text().splitlines() if not line.startswith("#")]
     return {row["op"]: row["owns_below"] == "true" for row in csv.DictReader(lines)}
 
 
 def launched_by_hand(path: Path, first_step: int | None) -> dict[str, list[float]]:
-    """Return count and us of GPU work by its operator, in one step or in the whole trace.
+    """Return the number and the us of GPU activities by their operator, in one step or in the whole trace.
 
-    The operator is the outermost operator around the launch that owns all below it, else the innermost with a formula,
-    else the innermost.
+    The operator is the outermost operator around the launch that owns all work below it. Otherwise it is the innermost
+    with a formula, otherwise the innermost.
     """
     events = [e for e in json_of(path) if e.get("ph") == "X" and "dur" in e]
     window = (-float("inf"), float("inf"))

@@ -194,9 +194,9 @@ def _all_small() -> World:
 
 
 def small(name: str = "pair") -> World:
-    """Return the traces of SMALL with this name.
+    """Return a world with only the traces SMALL[name].
 
-    All of SMALL are modelled together, which costs as much as one of them.
+    The models run once over all traces of SMALL, which takes about as long as for one trace.
     """
     part, first = copy(_all_small()), 0
     for other, traces in SMALL.items():

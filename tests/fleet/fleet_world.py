@@ -17,7 +17,8 @@ def rank_trace(rank: int, steps_us: list[int], compute_us: int, late_us: int, wo
 
     Each has a gemm of `compute_us` at 10 us, then an AllReduce of 100 us plus its wait.
 
-    `late_us`: how much later than the other rank this rank comes to the AllReduce. If negative, it waits that long.
+    `late_us`: how much later than the other rank this rank reaches the AllReduce. If negative, this rank waits that
+    long for the other.
     """
     events, start = [], 1000
     for number, length in enumerate(steps_us):

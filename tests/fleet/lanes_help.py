@@ -60,7 +60,7 @@ def simulated(
 
 
 def cut(lane: RankLane, chosen: slice | np.ndarray) -> RankLane:
-    """Return some of a rank's kernels."""
+    """Return a lane with only the chosen kernels."""
     return RankLane(lane.rank, lane.kinds[chosen], lane.start_ns[chosen], lane.end_ns[chosen])
 
 
@@ -70,7 +70,7 @@ def without(lane: RankLane, place: int) -> RankLane:
 
 
 def moved(lane: RankLane, start_ns: np.ndarray | int, end_ns: np.ndarray | int) -> RankLane:
-    """Return a lane whose times are shifted."""
+    """Return a lane whose starts and ends are shifted by these ns."""
     return RankLane(lane.rank, lane.kinds, lane.start_ns + start_ns, lane.end_ns + end_ns)
 
 
@@ -81,7 +81,10 @@ def fitted(lanes: list[RankLane], n_steps: int = 1) -> tuple[LaneMatch, ClockFit
 
 
 def instances(lanes: list[RankLane], match: LaneMatch) -> Instances:
-    """Return the matched times. No rank may leave any collective early."""
+    """Return the times of the matched collectives.
+
+    All ranks take part in each, and none can leave before all have arrived.
+    """
     start = np.stack([lane.start_ns[row] for lane, row in zip(lanes, match.index, strict=True)])
     end = np.stack([lane.end_ns[row] for lane, row in zip(lanes, match.index, strict=True)])
     return Instances(start, end, np.ones(start.shape, bool), np.ones(start.shape[1], bool))

@@ -158,7 +158,10 @@ def test_a_role_for_any_job_and_the_same_for_one_count_once() -> None:
 
 
 def test_traces_without_times_that_share_a_folder() -> None:
-    """A trace without timed events begins before everything, and may even be the first trace."""
+    """Traces without timed events are grouped like others.
+
+    Such a trace sorts before all others, so it may be the first of a folder.
+    """
     nothing = {"trace_start_ns": None, "trace_end_ns": None, "n_events": 0}
     captures = find_captures([trace("a", 0), trace("empty", None, **nothing), trace("bare", None, **nothing)])
     assert sorted(name for capture in captures for name in members(capture)) == ["a", "bare", "empty"]
@@ -166,7 +169,7 @@ def test_traces_without_times_that_share_a_folder() -> None:
 
 
 def test_any_world_size_that_a_file_says() -> None:
-    """Missing ranks are not enumerated, because a file may claim 2^62 ranks."""
+    """Missing ranks are counted but not enumerated, because a file may state a world size of 2^62."""
     (capture,) = find_captures([trace("a", 0, world_size=2**62)])
     assert kinds(capture) == [("missing_ranks", 2**62 - 1)]
     assert capture.findings[0].detail.endswith(
@@ -177,7 +180,10 @@ def test_any_world_size_that_a_file_says() -> None:
 
 
 def test_another_job_in_the_folder_changes_the_content_of_a_capture() -> None:
-    """A capture with the same content is not recomputed, so its finding would not be written."""
+    """Another job in the folder changes the content of a capture.
+
+    Otherwise the capture would not be recomputed, and its finding would not be written.
+    """
     alone, other = trace("a", 0), replace(trace("x", 1), job="b", group_id="h")
     before, after = find_captures([alone]), find_captures([alone, other])
     assert before[0].content != after[0].content

@@ -52,7 +52,11 @@ def percent(control: float, test: float) -> float:
 @pytest.mark.slow  # 3 s
 @pytest.mark.parametrize("name", NAMES)
 def test_change_of_the_length(pairs: Path, name: str) -> None:
-    """Only the slower direction exceeds a limit. test_compare_verdict.py tests hand-written pairs."""
+    """The change of the step length equals that which the programs measured themselves.
+
+    Only the change in the slower direction, from B to A, exceeds a limit. test_compare_verdict.py tests hand-written
+    pairs.
+    """
     world = World([pairs / f"{name}.{variant}.json.gz" for variant in "AB"])
     a, b = world.traces
     truth = truth_of(pairs, name)

@@ -92,7 +92,7 @@ def test_a_trace_against_itself_and_the_other_way_round(shared: Path, world_of: 
 
 @pytest.mark.slow  # 2 s; a whole trace is counted from its JSON below
 def test_parts_add_up_to_the_whole(shared: Path) -> None:
-    """The parts are the ranks and the pairs of steps of a comparison of captures."""
+    """The parts of a comparison of captures add up to the whole. The parts are its ranks, and its pairs of steps."""
     paths = [
         shared / "traces" / "ranks" / name / f"{rank}.json.gz"
         for name in ("torchrec_4", "torchrec_unequal")
@@ -123,7 +123,7 @@ def test_parts_add_up_to_the_whole(shared: Path) -> None:
 
 @pytest.mark.slow  # 2 s; the work of a step is counted from its JSON below
 def test_windows_measured_from_their_json(shared: Path, world_of: Callable[..., World]) -> None:
-    """The windows have the lengths of the steps, and the time in which the GPU is idle."""
+    """Lengths and idle times of the compared steps equal those computed from the JSON."""
     paths = [shared / "traces" / "single" / f"{name}.json.gz" for name in SINGLE]
     world = world_of(*paths)
     for path, trace in zip(paths, world.traces, strict=True):
@@ -220,7 +220,7 @@ def test_operators_and_shapes_are_tracelens_s(shared: Path, world_of: Callable[.
 
 @pytest.mark.parametrize("name", first_of(["h100_qwen", "mi300_qwen", "a100_cuda_graphs_rank0_of_16"], 1))
 def test_operators_are_those_of_the_saved_question(shared: Path, world_of: Callable[..., World], name: str) -> None:
-    """`ask gpu-operators` has the same sums, also for the work of graph replays."""
+    """A trace's GPU time by operator equals that of `ask gpu-operators`, including the work of graph replays."""
     names = SINGLE if name in SINGLE else (name,)
     world = world_of(*(shared / "traces" / "single" / f"{stem}.json.gz" for stem in names))
     only = world.traces[names.index(name)]

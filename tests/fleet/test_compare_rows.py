@@ -89,7 +89,7 @@ def test_unchanged_is_of_time() -> None:
 
 
 def test_kinds_of_kernels_without_operator() -> None:
-    """The first rule that matches the kernel's name decides."""
+    """The first rule that matches the name of a kernel without an operator decides its kind."""
     world = small("kinds")
     (only,) = world.traces
     # communication in any case, even if an operator launched it
@@ -141,7 +141,7 @@ def nanoseconds(answer: Any) -> Iterator[tuple[str, Any]]:
 
 
 def test_times_in_json_are_whole_nanoseconds() -> None:
-    """Means and medians are whole, too."""
+    """All times in JSON are whole nanoseconds, including means and medians."""
     parts, pairs = [], []
     for rank in (0, 1):
         windows = [Window("t", step, 0, 0, ns, 9, 0, host_ns=ns - 50) for step, ns in enumerate((101, 102, 103, 105))]

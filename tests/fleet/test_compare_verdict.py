@@ -127,7 +127,10 @@ def test_without_gpu_work_communication_is_the_hosts() -> None:
 
 
 def test_what_is_little_beside_the_window_is_unchanged_only_if_it_is() -> None:
-    """GPU work of a thousandth of the window falls to a third, which is not unchanged."""
+    """A time that is small compared with the window is called unchanged only if it changed little.
+
+    GPU work of 150 us in a window of 100 ms falls to a third, which is not unchanged.
+    """
 
     def said(gpu_ns: int, host_ns: int) -> str:
         part = Part([Pair("", None, *[Window("t", None, 0, 0, 100_000_000, None, 0)] * 2)])
@@ -262,7 +265,10 @@ def compared(*pairs: OnePair) -> Comparison:
 
 
 def test_gpu_time_that_grows_by_little_of_its_step_is_judged_in_the_mean() -> None:
-    """A step that gets a microsecond of GPU work, and had none, has not grown infinitely."""
+    """Growth of GPU time by at most 1 % of its step is judged only in the mean over steps.
+
+    A step that gets a microsecond of GPU work, and had none, has not grown infinitely.
+    """
     usual = [stepped((step, step)) for step in range(1, 6)]
     for test_ns, is_fine in ((1_000, True), (1_001, False)):  # 1 % of the step
         idle = stepped(gpu=(0, test_ns))
@@ -274,7 +280,10 @@ def test_gpu_time_that_grows_by_little_of_its_step_is_judged_in_the_mean() -> No
 
 
 def test_what_grew_most_is_blamed_if_only_the_mean_is_too_long() -> None:
-    """A step that may be warm-up only counts in the mean, and makes it longer."""
+    """If only the mean is too long, the sentence names the event that grew most.
+
+    A step that may be warm-up only counts in the mean, and makes the mean longer.
+    """
     slow = stepped((0, 0), (100_000, 300_000), host="load", warm_up_times=3)
     same = [stepped((step, step), host="forward") for step in range(1, 6)]
     assert judge(compared(slow, *same), 5).sentence.endswith(
@@ -303,7 +312,7 @@ def test_windows_of_a_pair_are_named() -> None:
 
 
 def test_a_trace_without_gpu_work_has_not_become_faster() -> None:
-    """A trace without GPU work did not record any.
+    """A trace without GPU work is not judged, because it did not record any.
 
     A step without GPU work in a trace with GPU work did become faster.
     """

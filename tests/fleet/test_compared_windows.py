@@ -70,9 +70,10 @@ def test_all_steps_that_both_sides_have() -> None:
 
 
 def test_few_numbers_in_common_are_chance() -> None:
-    """One program ran twice and skipped another number of steps.
+    """Steps are not paired by number if few numbers are common to both sides.
 
-    A last step must not be compared with the other side's warm-up.
+    One program ran twice and skipped another number of steps. A last step must not be compared with the other side's
+    warm-up.
     """
     warm = (60, 9, 9, 9, 9, 9, 9, 9)
     assert numbers(trace(*warm), trace(*warm, first=7)) == (

@@ -25,10 +25,13 @@ STEP, TRANSFER, COMPUTE, BEFORE = 1000, 100, 100, 20
 
 
 def rank_trace(late: int, steps: int) -> dict[str, Any]:
-    """Return a trace of steps of 1000 us. The rank sleeps `late` us, then computes for 100 us.
+    """Return a trace of steps of 1000 us.
 
-    After 20 us of computing its AllReduce begins. It ends 100 us after that of the rank that is 700 us late has begun.
-    Gaps between steps differ, so that collectives can be matched."""
+    In each step the rank sleeps `late` us, then computes for 100 us.
+
+    Its AllReduce begins after 20 us of computing. It ends 100 us after the latest rank, which sleeps 700 us, begins its
+    AllReduce. Gaps between steps differ, so collectives can be matched.
+    """
     events: list[dict[str, Any]] = []
     for number in range(steps):
         start, ids = number * STEP + 37 * number**2, 10 * number + 1
@@ -108,7 +111,10 @@ def test_who_waits_and_who_is_waited_for_have_the_same_efficiency_and_exposure(r
 
 @pytest.mark.slow(together="exposure")  # 5 s for their lake
 def test_exposure_without_waiting_is_not_told_where_no_rank_is_matched(more_rows: Rows) -> None:
-    """Fewer than five collectives are not matched, so the waiting is unknown."""
+    """The exposure without waiting is unknown if no rank is matched.
+
+    Fewer than five collectives are not matched, so the waiting is unknown.
+    """
     columns = "e.n_communication, e.n_matched, e.transfer_ns, e.wait_ns, e.exposed_transfer_percent, e.exposure_ratio, e.efficiency"
     assert more_rows("short", columns) == [(1, 0, None, None, None, None, 0.1)] * 6
 
@@ -133,9 +139,10 @@ def test_beside_a_slow_rank_the_others_do_not_read_as_busy(more_rows: Rows, slow
 
 @pytest.mark.slow
 def test_torchrec_s_waiting_ranks_read_as_its_straggler(shared: Path, tmp_path: Path) -> None:
-    """Rank 2 is late.
+    """Ranks that wait for a straggler are as efficient as the straggler.
 
-    The three others wait in NCCL, and once had efficiencies of 0.98 to 1.03 instead of its 0.92 to 0.94.
+    In torchrec_4 rank 2 is late, and the three others wait in NCCL. Before waiting was excluded, they had efficiencies
+    of 0.98 to 1.03, and rank 2 of 0.92 to 0.94.
     """
     rows = asking(tmp_path, {"torchrec": sorted((shared / "traces" / "ranks" / "torchrec_4").glob("*.json.gz"))})
     table = rows(

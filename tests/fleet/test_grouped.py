@@ -86,7 +86,10 @@ def test_only_what_is_new_is_grouped(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.slow  # a lock lets one run at a time write the record
 def test_another_run_wrote_it_meanwhile(tmp_path: Path) -> None:
-    """Neither run knows the result of the other, so the next run groups all traces."""
+    """If another run wrote the record of groups in the meantime, the next run groups all traces.
+
+    Neither run knows the result of the other.
+    """
     world = World(tmp_path, 0)
     world.add("a")
     world.captures()
@@ -100,7 +103,7 @@ def test_another_run_wrote_it_meanwhile(tmp_path: Path) -> None:
 
 
 def test_a_batch_of_captures_that_is_gone_is_noticed(tmp_path: Path) -> None:
-    """This includes the batch of the last run, whose captures are recomputed."""
+    """A removed batch of captures is noticed, even the last run's, and its captures are recomputed."""
     world = World(tmp_path, 0)
     world.add("a")
     world.captures()
@@ -114,7 +117,11 @@ def test_a_batch_of_captures_that_is_gone_is_noticed(tmp_path: Path) -> None:
 def test_a_trace_that_no_table_lacks_any_more_changes_its_capture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The capture was computed without the trace. The model's failure during that computation is known, too."""
+    """A trace whose missing table is computed later changes its capture.
+
+    The capture was computed without the trace. As long as the model's failure is the known one, the capture does not
+    change.
+    """
     world, catalog = World(tmp_path, 0), load_catalog()
     world.add("a")
     world.add("b")
@@ -142,7 +149,10 @@ def test_a_trace_that_no_table_lacks_any_more_changes_its_capture(
 def test_what_came_in_while_a_model_failed_has_its_tables_before_its_capture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The failure changes a capture, so the captures are compared again, now with the new trace."""
+    """A trace that arrives while a model fails has its tables before its capture is computed.
+
+    The failure changes a capture, so the captures are compared again, now with the new trace.
+    """
     world = World(tmp_path, 0)
     world.add("a")
 

@@ -98,7 +98,10 @@ def pipeline(n_stages: int, n_batches: int, name: str, ranks: str) -> dict[int, 
 
 
 def test_sends_between_pairs_of_a_larger_group_are_no_collectives_of_it() -> None:
-    """Their numbers match on all stages, but mean different calls on each."""
+    """Sends between pairs of a larger group are not matched as collectives of the group.
+
+    Their numbers match on all stages, but mean different calls on each.
+    """
     lanes, clocks = fit_capture(range(4), pipeline(4, 64, "pp", "[0, 1, 2, 3]"))
     assert [lane.refused for lane in lanes] == [
         "point_to_point: each send and receive is between two ranks, and the group has more"
@@ -135,9 +138,10 @@ BUS = {"allreduce": 14 / 8, "allgather": 7 / 8, "reducescatter": 7 / 8, "alltoal
 
 
 def test_a_kernel_of_negative_duration_is_not_matched() -> None:
-    """It would be the shortest of its collective, so the transfer would be negative.
+    """A kernel of negative duration is not matched.
 
-    Rank 1 has such a kernel, and one of length 0.
+    It would be the shortest of its collective, so the transfer would be negative. Rank 1 has such a kernel, and one of
+    length 0.
     """
     with duckdb.connect() as con:
         con.execute(

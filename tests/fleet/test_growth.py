@@ -70,7 +70,10 @@ def test_every_table_of_captures_is_known_to_the_lake() -> None:
 def test_a_run_that_fails_keeps_the_rows_of_the_capture_that_grew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`capture_ranks` is outdated. Its file has the rows of two captures, one of which grew."""
+    """A run that fails keeps the rows of a capture that grew.
+
+    Its table `capture_ranks` is outdated. The table's file has the rows of two captures, one of which grew.
+    """
 
     def rank(job: str, number: int) -> Path:
         return write_trace(tmp_path / job / f"{number}.json", 10 * ord(job) + number, distributedInfo={"rank": number})

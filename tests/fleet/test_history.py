@@ -35,9 +35,10 @@ def lake_of(folder: Path, *captures: Path, job: str | None = "train") -> Lake:
 
 @pytest.mark.slow  # 5 s
 def test_metrics_on_paper(tmp_path: Path) -> None:
-    """There are 5 steps.
+    """All metrics of a capture of 5 steps equal sums on paper.
 
-    Each has a gemm of 300 us and an AllReduce, which takes 100 us, and 150 us on rank 0, which waits 50 us for rank 1.
+    Each step has a gemm of 300 us and an AllReduce of 100 us. On rank 0 the AllReduce takes 150 us, because it waits 50
+    us for rank 1.
     """
     con = analyst(lake_of(tmp_path / "lake", write_capture(tmp_path / "a", 0, [1000, 1100, 1300, 1200, 1250])))
 
@@ -75,7 +76,10 @@ def test_metrics_on_paper(tmp_path: Path) -> None:
 
 
 def test_means_are_over_the_ranks_that_have_steps_and_over_those_that_have_a_path() -> None:
-    """Rank 0 has two steps and no path, rank 1 a path and no steps. Both are busy for 600 ns."""
+    """Means are over the ranks that have the metric.
+
+    Rank 0 has two steps and no path, rank 1 a path and no steps. Both are busy for 600 ns.
+    """
     with duckdb.connect() as con:
         con.execute(
             "CREATE TABLE capture_ranks AS SELECT 'c' AS capture_id, rank, 't' || rank AS trace_id, "
@@ -188,9 +192,10 @@ def test_the_check_warns_if_it_judged_nothing(tmp_path: Path) -> None:
 
 
 def test_captures_with_steps_are_not_judged_with_those_of_before() -> None:
-    """There are 30 captures without steps, the last of them slower, then 30 with steps.
+    """Captures with steps are not judged together with earlier captures without steps.
 
-    Each metric has one verdict, about the latter.
+    There are 30 captures without steps, the last five of them slower, then 30 with steps. Each metric has one verdict,
+    which is about the captures with steps.
     """
     models = load_catalog().models
     with duckdb.connect() as con:
@@ -215,7 +220,10 @@ def test_captures_with_steps_are_not_judged_with_those_of_before() -> None:
 
 
 def test_the_newest_capture_is_that_of_the_metrics_own_history() -> None:
-    """Of 40 captures, the newest has no step time and the newest 20 have no idle time."""
+    """The newest capture of a metric is the newest that has the metric.
+
+    Of 40 captures, the newest has no step time and the newest 20 have no idle time.
+    """
     with duckdb.connect() as con:
         con.execute(
             "CREATE TABLE regression_samples AS SELECT 'j' AS job, 'H200' AS hardware, 1 AS n_ranks, metric, 'ns' AS unit, "
@@ -228,7 +236,10 @@ def test_the_newest_capture_is_that_of_the_metrics_own_history() -> None:
 
 
 def test_that_a_verdict_leaves_the_newest_captures_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rank is missing in job a since day 3, in b in its newest capture, in c always, in d only on an earlier day."""
+    """`regressions` states how many of a job's newest captures are excluded because ranks are missing.
+
+    A rank is missing in job a since day 3, in b in its newest capture, in c always, in d only on an earlier day.
+    """
     con = duckdb.connect()
     con.execute(
         "CREATE TABLE captures AS SELECT job || n AS capture_id, job, n FROM range(6) AS r(n), "
@@ -249,7 +260,10 @@ def test_that_a_verdict_leaves_the_newest_captures_out_is_said(monkeypatch: pyte
 
 
 def test_captures_without_a_job_are_no_history() -> None:
-    """They may be of different jobs, so they have neither changes from day to day nor persistent stragglers."""
+    """Captures without a job have no history, because they may be of different jobs.
+
+    They have neither changes from day to day nor persistent stragglers.
+    """
     models = load_catalog().models
     with duckdb.connect() as con:
         con.execute(
@@ -275,7 +289,10 @@ def test_captures_without_a_job_are_no_history() -> None:
 
 
 def test_a_job_whose_files_do_not_say_their_ranks_is_a_job() -> None:
-    """Job a has two captures, the later one of two files without ranks. Job b only has such a capture."""
+    """Captures whose files have no rank count as captures of their job.
+
+    Job a has two captures, the later one of two files without ranks. Job b only has such a capture.
+    """
     models = load_catalog().models
     with duckdb.connect() as con:
         con.execute(

@@ -51,9 +51,10 @@ def unpublished(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def answers(specs: Mapping[str, CaptureSpec], folder: Path) -> dict[str, tuple[Capture, dict[int, dict[str, Any]]]]:
-    """Return for each capture its truth and, for each rank, both answers, in ns.
+    """Return for each capture its truth and, for each rank, the answers about its lateness, in ns.
 
-    They are `path` and the capture's saving, and the table's row.
+    `path` and `saves` are from the causes of the capture's path. `table`, `caused` and `waited` are from the rank's row
+    of straggler_ranks.
     """
     lake = Lake(folder / "lake")
     written = {job: write_capture(spec, folder / job) for job, spec in specs.items()}
@@ -102,10 +103,10 @@ def test_the_path_and_the_table_agree_with_what_is_planted(job: str, tmp_path: P
 
 @pytest.mark.slow
 def test_other_captures(tmp_path: Path) -> None:
-    """Without the cause of a rank's lateness a capture saves as much as a second run.
+    """The saving without the cause of a rank's lateness equals that of a second run.
 
     If ranks are late in turn and do not wait, all hosts take equally long in the end. Then less work on one rank saves
-    nothing, because the others are late, too.
+    nothing, because the other ranks are still late.
     """
     for job, (capture, ranks) in answers(MORE, tmp_path).items():
         spec = MORE[job]
@@ -122,7 +123,10 @@ def test_other_captures(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("n_ranks", [2, 3, 16])
 def test_what_a_rank_does_while_others_wait_in_earlier_collectives_counts_too(n_ranks: int) -> None:
-    """Rank 1 works on lane 0 without waiting for its collectives on lane 1, so only the last is on the path."""
+    """Work of a rank while others wait in earlier collectives counts as lateness.
+
+    Rank 1 works on lane 0 without waiting for its collectives on lane 1, so only the last is on the path.
+    """
     events, deps = [], []
     for step in range(3):
         end = 1_000 * (step + 1)
@@ -140,9 +144,10 @@ def test_what_a_rank_does_while_others_wait_in_earlier_collectives_counts_too(n_
 
 
 def test_how_much_later_than_the_median_of_the_others() -> None:
-    """Lateness is measured from when the rank left the previous collective.
+    """A rank is late by the time from the median start of the other ranks to its own start.
 
-    Each list has the starts of a collective's ranks on the common clock.
+    Time before the rank left the previous collective does not count. Each list has the starts of a collective's ranks
+    on the common clock.
     """
     models = load_catalog().models
     starts = [[0, 90], [100, 150, 130], [10, 20, 40, 70], [10, 20, 30, 40, 70], [5, 5], [None, None]]
@@ -180,7 +185,7 @@ def test_how_much_later_than_the_median_of_the_others() -> None:
 
 
 def test_stretches_of_waiting() -> None:
-    """Two groups may wait for a rank at the same time, which counts once."""
+    """Time in which two groups wait for the same rank counts once."""
     waited = _Waited.of([(50, 60), (10, 20), (15, 30), (30, 31), (52, 55)])
     assert (waited.starts.tolist(), waited.ends.tolist()) == ([10, 50], [31, 60])
     cases = {(0, 10): 0, (0, 11): 1, (0, 100): 31, (12, 14): 2, (31, 50): 0, (30, 51): 2, (59, 70): 1, (60, 70): 0}

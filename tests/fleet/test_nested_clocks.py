@@ -76,7 +76,7 @@ def test_nodes_that_never_meet_are_not_joined() -> None:
 
 
 def test_lanes_joined_only_through_others() -> None:
-    """No group has all ranks. A ring of pairs relates all clocks to each other."""
+    """All clocks are related although no group has all ranks. The groups are a chain of pairs of neighbours."""
     draw = np.random.default_rng(7)
     n = 9
     offsets = draw.integers(-(10**7), 10**7, n)
@@ -95,7 +95,7 @@ def test_lanes_joined_only_through_others() -> None:
 
 
 def test_a_clock_that_is_known_to_be_one_is_not_fitted() -> None:
-    """This holds even with noise and drift.
+    """A clock that all ranks are known to share is not fitted, even with noise and drift.
 
     The offset that the ends suggest is included in the error bar, and a contradiction refuses the clock.
     """
@@ -114,9 +114,9 @@ def test_a_clock_that_is_known_to_be_one_is_not_fitted() -> None:
 
 
 def test_both_estimates_of_an_offset_are_from_the_same_rank() -> None:
-    """Rank 0 has no clock, so offsets are relative to rank 1.
+    """Both estimates of a clock's offset are relative to the same rank.
 
-    Rank 3 drives two GPUs, so its launch delays are not an estimate.
+    Rank 0 has no clock, so this is rank 1. Rank 3 drives two GPUs, so its launch delays do not give an estimate.
     """
     with duckdb.connect() as con:
         con.execute(

@@ -47,7 +47,10 @@ def test_pictures_are_what_the_commands_draw(blocks: Blocks, folder: Path) -> No
 
 @pytest.mark.slow(together="page of a fleet")
 def test_what_is_planted_is_found(blocks: Blocks) -> None:
-    """The planted waits, straggler, clock offsets and night come from the simulation, not from the page."""
+    """The page's answers name the planted waits, straggler, clock offsets and night.
+
+    These come from the simulation, not from the page.
+    """
     said = {block["code"]: printed for block, printed in blocks}
 
     def rows(of: str) -> list[list[str]]:
@@ -70,7 +73,10 @@ def test_what_is_planted_is_found(blocks: Blocks) -> None:
 
 
 def recorded(shared: Path, folder: Path) -> tuple[str, str]:
-    """Return the page's block about a recorded capture, and the same block with the output in an empty folder."""
+    """Return the page's block about a recorded capture, and this block with the output of its commands now.
+
+    The commands run in the empty folder `folder`.
+    """
     (block,) = re.findall(r"<!-- recorded -->\n```\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.DOTALL)
     printed, kept = "", {}
     with pytest.MonkeyPatch.context() as patch:

@@ -165,9 +165,10 @@ def test_sequence_numbers_come_first_and_what_steps_say_otherwise_is_told() -> N
 
 @pytest.mark.parametrize("every", [2, 3, 6, 9])
 def test_sequence_numbers_of_some_calls_are_anchors_of_the_others(every: int) -> None:
-    """No rank has steps, and one call is missing on one rank.
+    """Sequence numbers of some calls are anchors of the other calls.
 
-    Only the calls between the anchors around it are left out.
+    No rank has steps, and one call is missing on one rank. Only the calls between the anchors around the missing call
+    are left out.
     """
     lanes = [unstepped(numbered(lane, slice(None, None, every))) for lane in job()]
     lanes[1] = without(lanes[1], 10) if 10 % every else without(lanes[1], 11)
@@ -213,7 +214,10 @@ def test_a_rank_whose_trace_has_no_sequence_numbers_is_matched_by_steps() -> Non
 
 @pytest.mark.parametrize("stepped", [True, False])
 def test_calls_of_different_numbers_are_never_matched(stepped: bool) -> None:
-    """Such ranks were profiled in different steps of a job, or on different days."""
+    """Calls of different sequence numbers are never matched.
+
+    Such ranks were profiled in different steps of a job, or on different days.
+    """
     lanes = [numbered(lane, first=700 + 18 * lane.rank) for lane in job(2)]
     lanes = lanes if stepped else [unstepped(lane) for lane in lanes]
     for one_clock in (False, True):
@@ -226,7 +230,10 @@ def test_calls_of_different_numbers_are_never_matched(stepped: bool) -> None:
 
 
 def test_a_gap_between_anchors_is_not_filled_with_calls_of_different_numbers() -> None:
-    """Each rank lost different calls at the end."""
+    """Calls of different sequence numbers are not matched even if all calls between them are missing.
+
+    One rank lost calls 12 to 14, the other calls 15 to 17.
+    """
     lanes = [unstepped(numbered(lane)) for lane in job(2)]
     lanes = [chosen(lanes[0], np.r_[:12, 15:18]), chosen(lanes[1], slice(0, 15))]
     match = match_lane(lanes)
@@ -301,7 +308,11 @@ def test_a_shared_clock_tells_the_only_order_in_which_calls_overlap() -> None:
 
 
 def test_ranks_of_a_shared_clock_none_of_whose_calls_overlap_are_refused() -> None:
-    """They were profiled one after the other, in calls that only look alike. Their kinds fit at one shift only."""
+    """Ranks that share a clock are refused if none of their calls overlap.
+
+    They were profiled one after the other, in calls that only look alike. The kinds of these calls fit at one shift
+    only.
+    """
     kinds = np.repeat([0, 1, 2], 6).astype(np.int8)
     first, second = (replace(unstepped(lane), kinds=kinds) for lane in job(2))
     later = moved(second, SECOND)
@@ -392,7 +403,10 @@ def test_noisy_ends_of_ranks_that_steps_match(hosts: dict[int, str | None], away
 
 
 def test_noisy_ends_that_only_counts_match() -> None:
-    """A shared clock supports the counts, because in their order all calls overlap. Without it there is no support."""
+    """Calls with noisy ends are matched by their counts alone only on a shared clock.
+
+    The clock supports the counts, because in their order all calls overlap.
+    """
     lanes = [unstepped(lane) for lane in job()]
     for hosts in (ONE_HOST, UNKNOWN):
         (lane,), clocks = fit_capture(range(4), kernels(lanes), hosts=hosts)
@@ -413,7 +427,10 @@ def test_small_noise_does_not_hide_that_clocks_of_unknown_hosts_differ() -> None
 
 
 def test_collectives_that_ranks_often_leave_at_different_times() -> None:
-    """On one host this does not affect clocks. Otherwise the offsets cannot be determined."""
+    """Ranks that often leave collectives at different times are refused, unless they share a host.
+
+    On one host this does not affect clocks. Otherwise the offsets cannot be determined.
+    """
     lanes = job(noise_ms=0.05)
     lanes[1] = replace(lanes[1], end_ns=lanes[1].end_ns + np.tile([0, 0, 5 * MS], 6))
     for hosts, reason in ((ONE_HOST, None), (HOSTS, "too_many_dropped: 12 of 18 kept")):
@@ -445,7 +462,10 @@ def test_a_shared_clock_that_is_contradicted_is_refused() -> None:
 
 
 def test_quiet_ends_are_fitted_on_one_host_too() -> None:
-    """The clocks of its GPUs differ by microseconds, which only ends show."""
+    """Ends with little noise are fitted even on one host.
+
+    The clocks of its GPUs differ by microseconds, which only ends show.
+    """
     lanes = job(noise_ms=0.002)
     lanes[1] = moved(lanes[1], 40_000)
     _, clocks = fit_capture(range(4), kernels(lanes), hosts=ONE_HOST)
@@ -454,7 +474,10 @@ def test_quiet_ends_are_fitted_on_one_host_too() -> None:
 
 
 def test_two_groups_are_matched_each_by_its_own_evidence() -> None:
-    """One group has sequence numbers. The other has steps, and a call is missing."""
+    """Each of two groups is matched by its own evidence.
+
+    One has sequence numbers. The other has steps, and one of its calls is missing.
+    """
     first, second = [numbered(lane) for lane in job(seed=1)], job(seed=2)
     second = [replace(lane, start_ns=lane.start_ns + 7, end_ns=lane.end_ns + 7) for lane in second]
     second[0] = without(second[0], 5)

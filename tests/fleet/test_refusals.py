@@ -53,7 +53,10 @@ def test_a_kernel_of_another_kind_missing_in_the_middle(lanes: list[RankLane]) -
 
 
 def test_one_of_a_run_of_the_same_kind_missing(lanes: list[RankLane]) -> None:
-    """It looks like a late start: the shift is 1, and the instance that does not fit is dropped."""
+    """A call missing in a run of calls of the same kind looks like a late start.
+
+    The shift is 1, and the instance that does not fit is dropped.
+    """
     assert (lanes[3].kinds[:4] == KINDS.index("sendrecv")).all()
     match, fit = fitted(changed(lanes, 3, without(lanes[3], 1)))
     assert (match.refused, match.shift[3], match.index.shape) == (None, 1, (8, 7))
@@ -63,7 +66,10 @@ def test_one_of_a_run_of_the_same_kind_missing(lanes: list[RankLane]) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_jitter_of_a_millisecond(lanes: list[RankLane], seed: int) -> None:
-    """With jitter on one rank most instances are dropped. With jitter on all ranks the ends are noise."""
+    """Ends with a jitter of a millisecond are refused.
+
+    With jitter on one rank most instances are dropped. With jitter on all ranks the ends are noise.
+    """
     draw = np.random.default_rng(seed)
     everywhere = [moved(lane, own, own) for lane in lanes for own in [_jitter(draw, lane)]]
     assert (refusal(everywhere) or "").startswith("noisy_ends: ")

@@ -79,9 +79,9 @@ def test_a_digest_keeps_how_long_collectives_of_a_refused_group_take_and_no_wait
 
 
 def test_of_ranks_that_are_not_joined_with_the_others_no_gain_is_known() -> None:
-    """Ranks 0 and 1 meet, and so do ranks 2 and 3, whose clocks are not aligned with the first two.
+    """The gains of ranks whose clocks are not aligned with the others' are unknown, not 0.
 
-    Unknown is not 0.
+    Ranks 0 and 1 meet, and ranks 2 and 3 meet, but no collective joins the two pairs.
     """
     with duckdb.connect() as con:
         con.execute(TABLES)

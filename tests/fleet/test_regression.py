@@ -97,13 +97,19 @@ def test_too_few_captures(n: int, m: int, status: str) -> None:
 
 @pytest.mark.parametrize(("m", "status"), [(3, "INSUFFICIENT"), (4, "REGRESSION"), (5, "REGRESSION")])
 def test_least_p_decides_where_fewer_captures_are_allowed(m: int, status: str) -> None:
-    """5 + 3 can only reach 1/56, but 5 + 4 reaches 1/126 < 1 %."""
+    """The least possible p decides whether fewer captures are allowed.
+
+    5 + 3 captures can only reach 1/56, but 5 + 4 reach 1/126 < 1 %.
+    """
     verdict = judge({"step": ([100.0, 100.1, 100.2, 100.3, 100.4], [120.0] * m)}, least_base=5, least_new=1)["step"]
     assert verdict.status == status
 
 
 def test_many_metrics_need_smaller_p() -> None:
-    """Alone, p = 2/252 < 1 % is a regression. As the only one of 40 metrics it is not a discovery at 5 %."""
+    """A metric among many needs a smaller p.
+
+    Alone, p = 2/252 < 1 % is a regression. As the only small p of 40 metrics it is not a discovery at 5 %.
+    """
     base, worse, same = (
         [100.0, 100.1, 100.2, 100.3, 106.0],
         [105.9, 120, 121, 122, 123],

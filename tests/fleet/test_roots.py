@@ -12,7 +12,7 @@ MEETS = 10  # a collective's transfer time, ns
 def simulated(program: Sequence[tuple[int, Sequence[int], Sequence[int]]]) -> list[int]:
     """Return the roots of consecutive collectives.
 
-    Each is its lane, its ranks, and how long each rank is busy before it arrives.
+    Each collective is its lane, its ranks, and how long each rank is busy before it arrives.
     """
     free: dict[int, int] = {}
     arrivals: list[Arrival] = []
@@ -32,7 +32,10 @@ def test_in_one_group_it_is_the_last_to_arrive() -> None:
 
 
 def test_victims_hand_the_blame_on() -> None:
-    """Rank 3 delays its node (2, 3). Rank 2 then comes last to (0, 2), for which all ranks wait."""
+    """The root of the waiting is rank 3, which delays its node (2, 3).
+
+    Rank 2 then comes last to (0, 2), for which all ranks wait, but is a victim of rank 3.
+    """
     whole = (9, (0, 1, 2, 3), (5, 5, 5, 5))
     program = [
         whole,
@@ -57,9 +60,9 @@ def test_what_happened_before_the_group_last_met_does_not_count() -> None:
 
 
 def test_collectives_that_overlap() -> None:
-    """Rank 1 leaves the second collective while it is still in the first.
+    """Only collectives that ended before a rank's arrival can have delayed the rank.
 
-    Only collectives that ended before its arrival count.
+    Rank 1 leaves the second collective while it is still in the first.
     """
     arrivals = [Arrival(0, 100, 0), Arrival(1, 150, 1), Arrival(2, 400, 1)]
     ends = {0: [(500, 0)], 1: [(200, 1), (500, 0)]}
@@ -73,7 +76,7 @@ def test_clocks_so_wrong_that_collectives_come_before_each_other() -> None:
 
 
 def test_a_group_that_meets_twice_at_one_time() -> None:
-    """The last ranks of two collectives of a lane arrive in the same ns.
+    """Two collectives of a lane may have their last arrivals in the same ns.
 
     Calls on two streams or of length 0 can do so.
     """

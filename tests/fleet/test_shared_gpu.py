@@ -83,14 +83,20 @@ def test_the_late_rank_is_named_and_all_answers_agree(
 
 
 def test_what_the_job_takes_without_what_makes_the_rank_late(folder: Path) -> None:
-    """A second run without it took 88.9 instead of 132.5 ms per step (36 % less without the profiler)."""
+    """Removing `augment` of rank 3 shortens a step by as much as in a second run without `augment`.
+
+    The second run took 88.9 instead of 132.5 ms per step (36 % less without the profiler).
+    """
     answer = asked("what-if", folder, "--remove", "rank:3:augment")
     assert 100 * (answer["after"]["length_us"] / answer["before"]["length_us"] - 1) == pytest.approx(-33, abs=4)
     assert answer["matched_by"] == ["step_order"]
 
 
 def test_a_report_does_not_call_transfer_what_may_be_waiting(folder: Path, tmp_path: Path) -> None:
-    """No rank has steps, and a call is missing on one rank, so there is no evidence which calls belong together."""
+    """A report does not call time a transfer if it may be waiting.
+
+    No rank has steps, and a call is missing on one rank, so nothing shows which calls belong together.
+    """
 
     def nothing_tells(rank: int, trace: Trace) -> None:
         trace["traceEvents"] = [e for e in trace["traceEvents"] if not str(e.get("name")).startswith("ProfilerStep")]

@@ -89,9 +89,9 @@ def test_sequence_numbers_whose_kinds_differ_are_refused() -> None:
 
 
 def test_broadcasts_do_not_bound_clocks() -> None:
-    """A sender leaves before a late receiver arrives.
+    """Broadcasts do not bound clocks.
 
-    This is no evidence about clocks, and must not contradict them.
+    The sender may leave before a late receiver arrives, which must not count as a contradiction of the clocks.
     """
     lanes, _ = simulated(2, 40, noise_ns=0, seed=4)
     matched = instances(lanes, match_lane(lanes))

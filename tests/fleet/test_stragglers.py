@@ -110,7 +110,10 @@ def answered(*is_straggler: bool | None, aligned: int = 2, is_digest: bool = Fal
 
 
 def test_a_rank_that_cannot_be_judged_is_not_taken_for_no_straggler() -> None:
-    """Ranks 2 and 3 meet only each other, so their clocks are not aligned with the others'."""
+    """A rank that cannot be judged is reported as unknown.
+
+    Ranks 2 and 3 meet only each other, so their clocks are not aligned with the others'.
+    """
     agreed = "durations and clocks name the same culprit in 100 % of the collectives"
     assert said(answered(False, False, False, False)) == f"no straggler; {agreed}"
     late = answered(False, False, False, None)
@@ -138,7 +141,10 @@ def said(answer: Stragglers) -> str:
 
 
 def test_a_table_of_roles_for_a_capture_of_a_lake_is_refused(tmp_path: Path) -> None:
-    """The lake has its own roles, so the option would be ignored."""
+    """A table of roles is refused for a capture of a lake.
+
+    The lake has its own roles, so the option would be ignored.
+    """
     roles = tmp_path / "roles.csv"
     roles.write_text("rank,role,group\n0,pp,first\n")
     lake = tmp_path / "lake"

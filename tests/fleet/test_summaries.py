@@ -84,7 +84,10 @@ def test_causes_of_all_traces_add_up_and_the_largest_name_is_named() -> None:
 
 @pytest.mark.parametrize(("n_steps", "unit"), [(4, "ns per rank and step"), (0, "ns per rank")])
 def test_means_cover_the_ranks_that_have_the_metric(n_steps: int, unit: str) -> None:
-    """Rank 1 has no GPU work, for example because its profiler recorded none. Rank 2 has no value for its waiting."""
+    """Means are over the ranks that have the metric.
+
+    Rank 1 has no GPU work, for example because its profiler recorded none. Rank 2 has no value for its waiting.
+    """
     with duckdb.connect() as con:
         con.execute(
             "CREATE TABLE capture_ranks AS FROM (VALUES (0, 'a'), (1, 'none'), (2, 'b')) AS v(rank, trace_id), "

@@ -52,7 +52,10 @@ def all_kept(late_ns: int) -> bool:
 
 
 def all_kept_in_noise(late_ns: int) -> bool:
-    """Return whether all collectives are kept with noise of 30 us, ten times of which exceeds 200 us."""
+    """Return whether all collectives are kept if the last rank ends one of them `late_ns` later.
+
+    The noise is 30 us, and ten times the noise exceeds 200 us.
+    """
     entries = Entries.of(ended(late_ns))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clock_offsets, "_sigmas", lambda *_: np.full(3, 30_000.0))
@@ -60,14 +63,17 @@ def all_kept_in_noise(late_ns: int) -> bool:
 
 
 def fitted(sigma: float = 0, contradiction: float = 0) -> bool:
-    """Return whether a fit with such noise or such a contradiction is accepted."""
+    """Return whether a fit with noise `sigma` or this contradiction is accepted."""
     some = np.zeros(3)
     fit = _Polished(Entries.of(ended()), some, some, some, some + sigma, some + 1, np.ones(10, bool))
     return _refusal(fit, contradiction, False, 0.0) is None
 
 
 def certain(parts_of_wait: float) -> bool:
-    """Return whether noisy ends are used if the match does not need them and their error is this part of the wait."""
+    """Return whether noisy ends are used if the match does not need them.
+
+    The rank's wait is `parts_of_wait` times the error of its clock.
+    """
     noise = [150_000, -150_000] * 20
     error = max(clock.error_ns for clock in fit_clocks(ended(*noise, n=40), one_clock=True).clocks)
     wait = int(parts_of_wait * error)
@@ -168,7 +174,10 @@ def is_persistent(captures: int) -> bool:
 
 
 def is_near(before_ns: int = 0, after_ns: int = 0) -> bool:
-    """Return whether an entry of a ring matches by time, that far before a call of 30 us or after it."""
+    """Return whether a ring's entry matches a call of 30 us by time.
+
+    The entry is `before_ns` before the call's start, or `after_ns` after its end.
+    """
     return match_of_entry(10 * MS - before_ns if before_ns else 10 * MS + 30_000 + after_ns, 10 * MS) == "time"
 
 
@@ -239,7 +248,7 @@ def said_on_average(ns: int) -> bool:
 
 
 def left_out_as_warm_up(times: float) -> bool:
-    """Return whether a step is left out if one side's first step is `times` as long as those after it."""
+    """Return whether the first step is left out if it is `times` as long as later steps of its side."""
     (control, test) = (
         [Window("t", step, 0, 0, 1, 0, 0, warm_up_times=of if step == 1 else None) for step in (1, 2, 3)]
         for of in (None, times)
@@ -311,7 +320,7 @@ def carries_data(kind: str, at_s: float) -> bool:
 
 
 def takes_no_time(before_s: float) -> bool:
-    """Return whether a transfer takes no time if it ends `before_s` before the other one starts."""
+    """Return whether a transfer takes no time if it ends `before_s` before the start of the other transfer."""
     start = np.array([0.0, 0.1], np.float32).reshape(2, 1, 1)
     end = np.array([0.1 - before_s, 0.2], np.float32).reshape(2, 1, 1)
     unit = SimpleNamespace(grouped=True, ops=[0, 1], across_dp=False)

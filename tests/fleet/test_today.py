@@ -188,7 +188,10 @@ def test_people_see_what_is_wrong(lake: Path) -> None:
 def test_an_unknown_job_is_an_error_and_nothing_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    """A monitoring system would interpret zeros as a job that stopped."""
+    """An unknown job is an error, and no metrics are written.
+
+    A monitoring system would interpret zeros as a job that stopped.
+    """
     with duckdb.connect() as con:
         con.execute("CREATE TABLE traces AS SELECT 'day' AS job")
         monkeypatch.setattr("pipelines.faces.cli.fleet.fleet.open_analyst", lambda *_: con.cursor())
@@ -203,7 +206,10 @@ def test_an_unknown_job_is_an_error_and_nothing_is_written(
 def test_a_job_has_only_its_own_failures_and_no_rejected_files(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A rejected file has no job, and numbers of the whole lake would be in the metrics of each job."""
+    """The metrics of a job have only its own failures and no rejected files.
+
+    A rejected file has no job, so each job would show the numbers of the whole lake.
+    """
     monkeypatch.setattr(fleet_today, "regressions", lambda *_: [])
     monkeypatch.setattr(fleet_today, "rows_of_question", lambda *_, **__: [])
     of_lake = {"traces", "captures", "rejected_files", "model_failures"}
@@ -317,7 +323,10 @@ def test_what_would_help_is_summed_over_captures_and_the_largest_are_shown(capsy
 
 
 def test_the_week_is_the_lakes_and_files_that_form_no_ranks_count() -> None:
-    """Job b was not captured in the week of the lake's newest capture. No trace of captures c and d has a rank."""
+    """The week ends with the lake's newest capture, and traces without a rank count.
+
+    Job b was not captured in this week. No trace of captures c and d has a rank.
+    """
     with duckdb.connect() as con:
         con.execute(
             "CREATE TABLE captures AS SELECT * FROM (VALUES ('a', 'a'), ('b', 'b'), ('c', NULL), ('d', 'd')) "
@@ -363,7 +372,10 @@ def test_the_dashboard_and_the_page_name_metrics_that_there_are() -> None:
 
 
 def test_prometheus_keeps_the_label_by_which_alerts_and_dashboard_name_the_job() -> None:
-    """By default Prometheus renames a label `job` of the scraped text to `exported_job`."""
+    """The documented configuration keeps the label `job` of the scraped text.
+
+    By default Prometheus renames the label to `exported_job`.
+    """
     page = (DOCS / "monitoring.md").read_text()
     blocks = [yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```$", page, re.M | re.S)]
     (scrapes,) = (block["scrape_configs"] for block in blocks if "scrape_configs" in block)
@@ -379,7 +391,10 @@ def test_the_queries_of_the_page_run(con: duckdb.DuckDBPyConnection) -> None:
 
 @pytest.mark.slow  # 5 CPU s for a separate lake; test_captures.py tests such a file in a capture
 def test_a_file_that_ends_early_and_lost_its_clock_is_not_the_newest_of_its_job(tmp_path: Path) -> None:
-    """It also does not belong to the day of its ingestion, and the week's causes do not begin with it."""
+    """A truncated file without a clock is not the newest of its job, although it was ingested last.
+
+    It also does not belong to the day of its ingestion, and does not count in the week's causes.
+    """
     import gzip
 
     (first, _) = write_capture(CaptureSpec(ranks=2, steps=2, layers=1), tmp_path / "whole").paths
@@ -408,7 +423,7 @@ def test_a_file_that_ends_early_and_lost_its_clock_is_not_the_newest_of_its_job(
 
 
 def test_what_the_tables_lack_is_on_the_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page is shared without its stderr."""
+    """A page itself states what its tables lack, because it is shared without the command's stderr."""
     said = "/mnt/ro cannot be written: the answer is from the tables computed there"
 
     def opened(*_: object) -> duckdb.DuckDBPyConnection:

@@ -73,8 +73,8 @@ def test_a_refused_lane(con: duckdb.DuckDBPyConnection) -> None:
     assert spent(con, 1) == refused
     con.execute("UPDATE collective_groups SET refused_reason = NULL")
     assert spent(con, 1) == {"straggler_wait": 70, "exposed_communication": 80, **same}
-    # The waiting of calls without a partner is unknown, too, such as the first call of a rank whose profiler began
-    # earlier.
+    # The waiting of calls without a partner is unknown as well. An example is the first call of a rank whose profiler
+    # began earlier.
     con.execute("DELETE FROM collective_ranks WHERE event_id = 2")
     assert spent(con, 0) == {"exposed_communication": 100, "unsplit_communication": 50, **same}
 
@@ -89,7 +89,10 @@ def test_kernels_without_a_group_and_ranks_alone(con: duckdb.DuckDBPyConnection)
 
 
 def test_a_rank_without_gpu_work_spends_nothing_on_its_host(con: duckdb.DuckDBPyConnection) -> None:
-    """For example, its profiler recorded only the host."""
+    """The time of a rank without GPU work counts as not recorded, not as host time.
+
+    For example, its profiler recorded only the host.
+    """
     lose_gpu_work(con, "t1")
     assert spent(con, 1) == {"not_in_trace": 400} and sum(spent(con, 0).values()) == 400
     lose_gpu_work(con, "t0")

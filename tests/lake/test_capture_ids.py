@@ -107,7 +107,10 @@ def two_captures(lake: Lake, folder: Path) -> tuple[dict[str, str], dict[str, st
 
 
 def test_no_capture_takes_over_the_id_of_one_that_retention_removed(lake: Lake, tmp_path: Path) -> None:
-    """If another capture took over the id, a baseline of the removed capture would mean the other capture."""
+    """No capture takes over the id of a capture that retention removed.
+
+    Otherwise a baseline of the removed capture would mean the other capture.
+    """
     _, later = two_captures(lake, tmp_path / "in")
     retention._hide(lake, lake.batches()[:1])
     assert dict(truth(lake)) == later
@@ -131,7 +134,10 @@ def test_no_capture_takes_over_the_id_of_one_that_was_forgotten(
 def test_a_capture_keeps_its_id_without_the_trace_that_names_it(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The folder's first capture gets most ranks after the second one is complete. Both keep their ids."""
+    """A capture keeps its id after the trace that names it is forgotten.
+
+    The folder's first capture gets most ranks after the second one is complete. Both keep their ids.
+    """
     monkeypatch.setattr("pipelines.runs.forget.publish", lambda _: None)
     for ranks, start in (((0,), 0), (range(4), 100), ((1, 2, 3), 0)):
         ingest([write_rank(tmp_path / "in", rank, start, world_size=4) for rank in ranks], lake)
@@ -233,7 +239,10 @@ def test_a_query_that_names_the_id_has_it_up_to_date(tmp_path: Path) -> None:
 
 @pytest.mark.slow  # the test above queries the id
 def test_what_was_critical_is_told_by_capture(tmp_path: Path) -> None:
-    """A folder has two captures. If a rank occurs twice, the trace with more events counts."""
+    """kernel_criticality has separate rows for the two captures of a folder.
+
+    If a rank occurs twice, the trace with more events counts.
+    """
     lake, folder = Lake(tmp_path / "lake"), tmp_path / "in"
     files = [write_rank(folder, rank, start, name) for start, name in ((0, "a"), (100, "b")) for rank in range(2)]
     twin = write_rank(folder, 1, 100, "twin")

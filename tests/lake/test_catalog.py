@@ -100,7 +100,10 @@ def test_the_command_makes_it_again(lake: Lake) -> None:
 
 
 def test_damage_anywhere_is_noticed_and_mended(lake: Lake) -> None:
-    """Flip a bit at random offsets, in the header as well as in rows. After each, the lake answers as before."""
+    """A flipped bit anywhere in the catalog is noticed and repaired.
+
+    The offsets are random, in the header as well as in rows. After each flip the lake answers as before.
+    """
     choice, path = random.Random(SEED), lake.root / CATALOG
     expected, whole = shown(lake, SHOWN), path.read_bytes()
     state = content(lake.root).state
@@ -284,7 +287,10 @@ def test_a_file_that_no_row_names_is_garbage(lake: Lake) -> None:
 
 
 def test_a_lake_that_may_not_be_written_is_read(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SQLite cannot open such a catalog, so tracelake reads a copy of it, including the content of its log."""
+    """A lake that may not be written can be read.
+
+    SQLite cannot open its catalog, so tracelake reads a copy, including the content of the catalog's log.
+    """
     expected, connect = shown(lake, SHOWN), sqlite3.connect
 
     def refused(name: str, *args: Any, **more: Any) -> sqlite3.Connection:
@@ -302,7 +308,7 @@ def test_a_lake_that_may_not_be_written_is_read(lake: Lake, monkeypatch: pytest.
 def test_a_copy_of_a_catalog_that_is_written_meanwhile_is_of_one_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process commits while the catalog is copied.
+    """A copy of a catalog has one state, even if another process commits while it is copied.
 
     Without a check, half of the copy would be older than the commit.
     """

@@ -98,7 +98,7 @@ def everything(lake: Lake) -> dict[str, list]:
 
 
 def do_compact(root: Path) -> None:
-    """Compact without a grace period. It runs in a separate process."""
+    """Compact without a grace period. This function may run in a separate process."""
     compact(Lake(root), grace=NO_GRACE)
 
 
@@ -144,7 +144,7 @@ def test_a_reader_that_opened_before_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_batch_with_wrong_bytes_stays_until_it_is_repaired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the damaged batch were merged, the merged file would have a valid checksum."""
+    """A batch with wrong bytes is not merged. Otherwise the merged file would have a valid checksum."""
     monkeypatch.setattr(retention, "publish", lambda _: None)
     lake = Lake(tmp_path / "lake")
     for number in range(3):
@@ -202,7 +202,11 @@ def test_what_is_done_with_a_merged_batch(lake: Lake, tmp_path: Path) -> None:
 
 @pytest.mark.slow  # two ingests and two compactions
 def test_what_was_rejected_stays_rejected_in_a_merged_batch(tmp_path: Path) -> None:
-    """One process of a file of two stays rejected. A file that a later run of the day ingested stays ingested."""
+    """Rejected files stay rejected in a merged batch.
+
+    This includes a file of two processes of which only one was rejected. A file that a later run of the day ingested
+    stays ingested.
+    """
     lake, late, two = Lake(tmp_path / "lake"), tmp_path / "late.json", write_trace(tmp_path / "two.json", 1)
     late.write_text("")
     ingest([late], lake)
@@ -271,7 +275,10 @@ def test_batches_of_other_versions_and_large_ones_stay(lake: Lake) -> None:
 
 @pytest.mark.slow  # 5 s
 def test_tables_are_computed_although_their_batches_are_merged_meanwhile(lake: Lake) -> None:
-    """`compact --grace-hours 0` during `materialize` deletes batches that `materialize` has not processed yet."""
+    """Tables are computed although their batches are merged in the meantime.
+
+    `compact --grace-hours 0` during `materialize` deletes batches that `materialize` has not processed yet.
+    """
     rows = everything(lake)
     merges = []
 

@@ -53,7 +53,10 @@ def test_a_lake_in_folders_named_like_columns(tmp_path: Path) -> None:
 
 
 def test_a_removed_batch_in_folders_named_like_columns(tmp_path: Path) -> None:
-    """A rebuild by an older version leaves a catalog row without keys, so the keys are read from the file."""
+    """The keys of a removed batch are read from its file if its catalog row has none.
+
+    A rebuild by an older version leaves such a row.
+    """
     lake = Lake(tmp_path / PARTITIONS / "group_id=g/lake")
     ingest([write_trace(tmp_path / "in" / "rank0.json", 0)], lake)
     ((trace_id, batch),) = lake.known_traces().items()

@@ -141,7 +141,10 @@ def test_a_pattern_of_the_user_comes_before_those_shipped(tmp_path: Path) -> Non
 
 
 def test_no_pattern_runs_for_ever(tmp_path: Path) -> None:
-    """Python's regular expressions would try 2^60 ways to match this name."""
+    """No pattern of a user takes exponential time.
+
+    Python's regular expressions would try 2^60 ways to match this name.
+    """
     (tmp_path / OP_FORMULAS).write_text("name_pattern,formula\n^(a+)+$,copy\n")
     with database.connect() as con:
         for name in ("op_kinds", "op_patterns"):

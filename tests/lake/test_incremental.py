@@ -60,7 +60,7 @@ def held(lake: Lake) -> dict[tuple[str, str], object]:
 
 
 def look_anew(lake: Lake) -> snapshot.Now:
-    """Look at the lake like a process that looks for the first time."""
+    """Return the state of the lake as a process sees it that reads the lake for the first time."""
     catalog_file._memory.clear()
     manifest._memory.clear()
     snapshot._memory.clear()
@@ -144,7 +144,7 @@ class World:
         forget(self.lake, self.choice.choice(sorted(self.lake.known_traces())))
 
     def lose(self) -> None:
-        """Delete a file of a table, publish, and compute the table."""
+        """Delete a file of table temporal_breakdown, publish, and recompute the table."""
         if files := table_files(self.lake.root, "temporal_breakdown"):
             self.choice.choice(files).unlink()
             publish(self.lake)
@@ -236,9 +236,10 @@ def test_first_files_need_no_new_build(tmp_path: Path, updates: list[str]) -> No
 def test_files_of_another_version_are_shown_with_their_own_columns(
     lake: Lake, tmp_path: Path, table: str, column: str
 ) -> None:
-    """The tables are a large one, a copied computed one, and an ingested one.
+    """Files of another version are shown with their own columns and types.
 
-    Their new files have another type and a new column.
+    The tables are a large one, a copied computed one, and an ingested one. Their new files have another type and a new
+    column.
     """
     for batch in lake.batches():
         path, other = table_file(lake.root, table, batch), tmp_path / "other.parquet"
@@ -326,9 +327,9 @@ def test_parts_depend_on_the_ids_alone() -> None:
 
 
 def test_adding_a_batch_changes_few_files() -> None:
-    """Count the files in changed parts, on average over 1,000 batches (300 without SLOW).
+    """The parts that a new batch changes have fewer than 64 files on average.
 
-    The count does not grow with the number of existing batches.
+    The average is over 1,000 batches (300 without SLOW), and does not grow with the number of existing batches.
     """
     ids = [f"20260101T{n:012d}-{n:08x}" for n in range(3000)]
     changed = []

@@ -207,7 +207,10 @@ def test_reading_queries_run(locked: LockedLake, query: str) -> None:
 
 
 def test_a_pivot_that_looks_up_its_values(locked: LockedLake) -> None:
-    """DuckDB 2 shows as little of this statement as of a PIVOT whose rows are inserted."""
+    """A PIVOT that looks up its values runs in DuckDB 1 and is refused in DuckDB 2.
+
+    DuckDB 2 shows no tree of this statement, as of a PIVOT whose rows are inserted.
+    """
     query = "PIVOT (SELECT rank, status FROM traces) ON rank USING count(*)"
     if not DUCKDB_2:
         assert _asked(locked, query)

@@ -131,7 +131,7 @@ def sql(lake: Lake, query: str) -> tuple[int, str]:
 
 
 def test_only_the_files_of_a_named_trace_are_looked_at(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not all files are scanned, even by a process that has read nothing of the lake yet."""
+    """A query that names a trace scans only this trace's files, even in a process that has not read the lake yet."""
     look_anew(lake)
     with monkeypatch.context() as patched:
         patched.setattr(broken, "_listing", lambda *_: pytest.fail("all files were looked at"))

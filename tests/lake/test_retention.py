@@ -138,9 +138,9 @@ def test_every_upkeep_deletes_what_retention_has_hidden(lake: Lake, monkeypatch:
 
 @pytest.mark.slow  # a test above checks that hidden files stay
 def test_ingestion_sweeps_nothing_that_is_hidden(lake: Lake, tmp_path: Path) -> None:
-    """A sweep removes day-old files without a commit marker.
+    """Ingestion does not sweep the files of a hidden batch, which wait for their grace period.
 
-    The files of a hidden batch wait for their grace period.
+    A sweep removes day-old files without a commit marker.
     """
     retire(lake, 30, now=NOW)
     for path in lake.root.glob("*/day=*/*.parquet"):
@@ -191,7 +191,10 @@ def test_overlays_and_rejects_go_along(lake: Lake, tmp_path: Path, monkeypatch: 
 def test_a_removal_that_was_killed_is_completed_after_the_catalog_is_lost(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run was killed after it wrote the notice in `.retired/`, and before it deleted a file."""
+    """A killed removal is completed even if the catalog is lost afterwards.
+
+    The run was killed after it wrote the notice in `.retired/`, and before it deleted a file.
+    """
     monkeypatch.setattr(retention, "publish", lambda _: None)
 
     def ended(*_: object, **__: object) -> None:
@@ -265,7 +268,7 @@ def assert_no_half_batch(lake: Lake) -> None:
 
 
 def do_retire(root: Path, now: datetime) -> None:
-    """Retire batches older than 30 days. It runs in a separate process, whose clock differs from the test's."""
+    """Retire batches older than 30 days. It may run in a separate process, whose clock differs from the test's."""
     retire(Lake(root), 30, grace=timedelta(0), now=now)
 
 

@@ -35,7 +35,11 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def test_another_process_that_looks_does_not_take_the_writers_log_away(lake: Lake) -> None:
-    """The last process to close a catalog removes its log. While a writer has it open, no other process is the last."""
+    """Another process that reads the catalog does not remove the writer's log.
+
+    The last process to close a catalog removes its log. While a writer has the catalog open, no other process is the
+    last.
+    """
     with writing(lake.root) as catalog:
         catalog.record("before", 1)
         catalog.commit()
@@ -87,7 +91,10 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_path_with_dots_names_the_same_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From within the lake's folder, `../in` is outside the lake, and its ranks form one capture with those of `in`."""
+    """A path with dots names the same folder as without.
+
+    From within the lake's folder, `../in` is outside the lake, and its ranks form one capture with those of `in`.
+    """
     files = [write_trace(tmp_path / "in" / f"rank{rank}.json", rank) for rank in range(2)]
     (tmp_path / "lake").mkdir()
     monkeypatch.chdir(tmp_path / "lake")

@@ -89,7 +89,10 @@ def test_others_are_not_superseded(tmp_path: Path) -> None:
 
 @pytest.mark.slow  # the test above has other traces that are not superseded
 def test_ranks_of_one_cut_file_do_not_supersede_each_other(tmp_path: Path) -> None:
-    """A file contains the merged traces of two ranks. Both are truncated, and the second rank has more events."""
+    """Ranks of one truncated file do not supersede each other.
+
+    The file contains the merged traces of two ranks. Both are truncated, and the second rank has more events.
+    """
     lake, path = Lake(tmp_path / "lake"), tmp_path / "in" / "merged.json"
     path.parent.mkdir()
     events = [

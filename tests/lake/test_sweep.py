@@ -124,9 +124,10 @@ def test_a_staging_folder_goes_with_its_last_folder(tmp_path: Path) -> None:
 
 
 def test_the_folder_of_a_running_process_stays_and_an_unknown_one_goes_after_a_day(tmp_path: Path) -> None:
-    """A folder's process may still run if its pid cannot be checked here.
+    """The folder of a running process stays, and that of an unknown process is swept after a day.
 
-    The pid belongs to another host, to another container with this host's name, or is not recorded.
+    A process is unknown, and may still run, if its pid cannot be checked here. The pid belongs to another host, to
+    another container with this host's name, or is not recorded.
     """
     process, _, namespace = owner_mark().rpartition("@")
     _, _, start = process.rpartition(":")
@@ -154,7 +155,10 @@ def test_owners_that_cannot_be_seen_are_neither_running_nor_ended() -> None:
 def test_a_process_of_another_machine_with_this_host_s_name_cannot_be_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every machine gives its first PID namespace the same number, so only the boot id identifies the machine."""
+    """A process of another machine that has this host's name cannot be checked here.
+
+    Every machine gives its first PID namespace the same number, so only the boot id identifies the machine.
+    """
     process, _, namespace = owner_mark().rpartition("@")
     boot_id = tmp_path / "boot_id"
     boot_id.write_text("another\n")

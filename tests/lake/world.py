@@ -51,10 +51,7 @@ def capture(folder: Path, ranks: int = 3) -> list[Path]:
 
 
 def rot(lake: Lake, table: str, batch: Batch, before: bytes, after: bytes) -> None:
-    """Change the bytes of a table's file in place like a failing disk.
-
-    Its size does not change, and it can still be read.
-    """
+    """Change bytes in a table's file in place like a failing disk. The file keeps its size and can still be read."""
     path = table_file(lake.root, table, batch)
     with duckdb.connect() as con:
         staged = lake.staging(batch) / "uncompressed.parquet"
@@ -70,7 +67,7 @@ def rot(lake: Lake, table: str, batch: Batch, before: bytes, after: bytes) -> No
 def kept(folder: Path) -> Iterator[Lake]:
     """Yield the lake prepared in `folder`, and restore it afterwards.
 
-    It stays at its path, because it records absolute paths.
+    The lake stays at its path, because it records absolute paths.
     """
     before, root = Path(tempfile.mkdtemp(prefix="kept", dir=folder)), folder / "lake"
     shutil.copytree(root, before / "lake")
@@ -179,21 +176,21 @@ def _dying(step: int, verb: Callable[..., object], args: tuple[Any, ...], calls:
 
 
 def do_ingest(root: Path, paths: list[Path]) -> None:
-    """Ingest the files. It runs in a separate process."""
+    """Ingest the files. This function may run in a separate process."""
     from pipelines.readers.ingest import ingest
 
     ingest(paths, Lake(root))
 
 
 def do_materialize(root: Path) -> None:
-    """Compute TABLES. It runs in a separate process."""
+    """Compute TABLES. This function may run in a separate process."""
     from pipelines.runs.materialize.per_trace import materialize
 
     materialize(Lake(root), TABLES)
 
 
 def do_publish(root: Path) -> None:
-    """Publish the analysts' file. It runs in a separate process."""
+    """Publish the analysts' file. This function may run in a separate process."""
     from pipelines.lake.publish.analyst_file import publish
 
     publish(Lake(root))

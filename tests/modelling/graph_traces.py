@@ -45,7 +45,7 @@ def work(name: str, at: float, correlation: int) -> Event:
 def captured(ops: Iterable[Op | None], at: float, correlation: int, *, tid: int = 1) -> list[Event]:
     """Return a stream capture in which each operator makes one call that launches nothing.
 
-    None: a call outside operators.
+    An entry None is a call outside operators.
     """
     events = [call("cudaStreamBeginCapture", at, 1, correlation, tid)]
     for place, op in enumerate(ops, 1):

@@ -47,7 +47,10 @@ class Walk:
         self.parent = stacks(events)
 
     def up(self, i: int) -> tuple[list[int], int | None, list[int]]:
-        """Return the spans below the first backward operator, that operator, and the spans above it."""
+        """Walk up from an event, and return the enclosing spans around the first backward operator.
+
+        These are the spans below the operator, the operator (or None), and the spans that enclose it.
+        """
         before: list[int] = []
         met: list[int] = before
         after: list[int] = []
@@ -62,9 +65,9 @@ class Walk:
         return before, backward, after
 
     def forward_of(self, backward: int) -> int | None:
-        """Return the last operator with the sequence number on another thread.
+        """Return the last operator on another thread that has the backward operator's sequence number.
 
-        Without arrows the forward's thread is unknown.
+        It starts no later than the backward operator. Without arrows the forward's thread is unknown.
         """
         b = self.events[backward]
         candidates = [
@@ -78,7 +81,10 @@ class Walk:
         return max(candidates)[2] if candidates else None
 
     def above(self, forward: int | None, inside: list[int], deeper: int = 1) -> list[int]:
-        """Return the modules of a forward operator, without the recomputed ones (`inside`) and those below them."""
+        """Return the modules around a forward operator, innermost first.
+
+        Leave out the recomputed modules (`inside`) and the modules below them.
+        """
         if forward is None:
             return []
         before, backward, _ = self.up(forward)

@@ -110,9 +110,9 @@ def test_factors_places_and_what_is_not_known() -> None:
 
 
 def test_sizes_that_no_message_has_are_unknown() -> None:
-    """Each element has four bytes.
+    """Sizes that no message can have are unknown.
 
-    The file is corrupt, and the other traces of its batch must not fail because of it.
+    Each element has four bytes. The file is corrupt, and the other traces of its batch must not fail because of it.
     """
     largest = (2**63 - 1) // 4
     sizes = {0: 0, largest: largest * 4, largest + 1: None, -5: None}

@@ -55,7 +55,10 @@ def test_names_that_hold_another_s_name_are_not_taken_for_it(name: str) -> None:
 
 
 def test_slices_and_other_cards_of_the_name_do_not_have_its_peaks() -> None:
-    """A device without a recorded number of multiprocessors counts as the whole card of its name."""
+    """Slices and other cards of a name do not have the peaks of the card.
+
+    A device without a recorded number of multiprocessors counts as the whole card of its name.
+    """
     expected = {
         ("NVIDIA H100 80GB HBM3", 79, 132): "H100-SXM",
         ("NVIDIA H100 80GB HBM3", 79, None): "H100-SXM",

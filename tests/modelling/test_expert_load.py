@@ -52,9 +52,9 @@ def test_rows_and_bytes_of_each_peer() -> None:
 
 
 def test_sizes_that_no_message_has_are_unknown() -> None:
-    """Each element has two bytes.
+    """Sizes that no message can have are unknown.
 
-    The file is corrupt, and the other traces of its batch must not fail because of it.
+    Each element has two bytes. The file is corrupt, and the other traces of its batch must not fail because of it.
     """
     largest = (2**63 - 1) // 2 // 3
     row_bytes = {largest * 3: largest * 2, (largest + 1) * 3: None, -3: None}
@@ -90,7 +90,10 @@ def test_no_sizes_no_rows() -> None:
 
 
 def test_what_is_not_written_is_null() -> None:
-    """The cases are a truncated list, rows of unequal length, an unknown type, and a list on one side only."""
+    """Loads that the trace does not contain are NULL.
+
+    The cases are a truncated list, rows of unequal length, an unknown type, and a list on one side only.
+    """
     cut = exchange([1] * 31, [2] * 31)
     uneven = exchange([3, 4], [1, 2])
     uneven["args"] |= {"In msg nelems": 29}
@@ -173,7 +176,9 @@ def balance(folder: Path, ranks: tuple[int, ...] = (0, 1, 2), **more: Any) -> tu
     st.integers(0, 5),
 )
 def test_balance_is_that_of_the_loads(collectives: list[list[int | None]], missing: int) -> None:
-    """The model runs on tables in their state after matching.
+    """The balance equals that of the loads, as computed here.
+
+    The model runs on tables in their state after matching.
 
     None is an unknown load, and `missing` ranks have no trace.
     """

@@ -42,7 +42,10 @@ def test_every_operator_of_real_traces(shared: Path, trace: str) -> None:
     [("aten::native_layer_norm_backward", 3, 9), ("aten::_softmax", 2, 3), ("aten::cumsum", 2, 1)],
 )
 def test_work_in_proportion_to_the_elements(op: str, moved: int, flops: int) -> None:
-    """For 4 x 8 elements of 4 bytes: how often each is read or written, and how many operations it takes."""
+    """Bytes and operations are proportional to the elements, here 4 x 8 of 4 bytes.
+
+    `moved`: how often each element is read or written. `flops`: the operations per element.
+    """
     work = work_of(op, [[4, 8], []], ["float", "Scalar"], ["", "1"])
     assert isinstance(work, Work)
     assert (work.bytes, work.flops_vector, work.flops_matrix) == (moved * 32 * 4, flops * 32, 0)
@@ -127,9 +130,9 @@ def test_convolutions_as_torch_counts_them(
 def test_attention_is_the_same_as_its_products(
     batch: int, heads: int, rows: int, columns: int, width: int, causal: bool
 ) -> None:
-    """Masked work is counted by the pairs that a causal mask leaves.
+    """Attention has as many flops as its two products, as torch counts them above.
 
-    Unmasked work is two products, as torch counts them above.
+    Masked work is counted by the pairs that a causal mask leaves.
     """
     q, k = [batch, heads, rows, width], [batch, heads, columns, width]
     types = ["c10::BFloat16"] * 3 + ["Scalar"] * 4
@@ -241,9 +244,9 @@ def test_formulas_of_shapes_alone_need_no_literals(op: str, dims: list) -> None:
 
 
 def test_the_type_of_a_sum_is_no_dimension() -> None:
-    """In `x.sum(dtype=torch.float32)` the second argument is 6, the type.
+    """A sum's type is not taken for a dimension.
 
-    Dimensions come with a third argument, keepdim.
+    In `x.sum(dtype=torch.float32)` the second argument is 6, the type. Dimensions come with a third argument, keepdim.
     """
     whole = work_of("aten::sum", [[8, 1_000_000], []], ["float", "Scalar"], ["", "6"])
     rows = work_of("aten::sum", [[8, 1_000_000], [], []], ["float", "ScalarList", "Scalar"], ["", "[1]", "False"])

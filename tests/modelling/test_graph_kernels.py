@@ -210,9 +210,10 @@ SYNTHETIC = {
 
 @pytest.mark.parametrize("origin", ORIGINS)
 def test_operators_of_synthetic_captures(shown: Shown, origin: str) -> None:
-    """The traces have 2 steps of 3 tokens.
+    """The operators of replays equal those that the program launched.
 
-    Each token is a replay of 5 layers of 8 kernels, whose operators the program knows.
+    The traces have 2 steps of 3 tokens. Each token is a replay of 5 layers of 8 kernels, whose operators the program
+    knows.
     """
     check_operators(shown(origin, "kernels", "events"), origin, ORIGINS[origin])
 
@@ -241,9 +242,9 @@ def check_operators(con: duckdb.DuckDBPyConnection, origin: str, known_by: tuple
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_another_trace_has_the_capture(shown: Shown, name: str) -> None:
-    """The second trace has other kernels, steps and seed.
+    """A trace's replays get their operators from another trace that has the capture.
 
-    The first trace's replays get the second trace's operators.
+    The second trace has other kernels, steps and seed.
     """
     ((capture_id,),) = shown(PAIRS[name], "traces").execute("SELECT trace_id FROM traces").fetchall()
     ops = rows(shown(name), "repetition_ordinal, op, capture_trace_id")
@@ -259,7 +260,10 @@ TRACES["a call outside operators"] = [*captured([MM, None, MUL, ADD], 0, 100), *
 
 
 def test_a_capture_gives_operators_and_shapes(shown: Shown) -> None:
-    """A call outside operators leaves its kernel without an operator."""
+    """A capture gives the work of its replays operators and shapes.
+
+    A call outside operators leaves its kernel without an operator.
+    """
     assert rows(shown("a capture")) == known(*OPS, source="capture", confidence=0.7)
     outside = rows(shown("a call outside operators"))
     assert outside == known(MM, None, MUL, ADD, source="capture", confidence=0.7)
@@ -299,7 +303,10 @@ TRACES["the same work before"] = [*eager(AROUND, 0, 100), *replay(NAMES, 500, 1)
 
 
 def test_the_same_work_before_gives_operators_and_shapes(shown: Shown) -> None:
-    """There is other work around it. A grid that only one side has does not matter."""
+    """The same work, launched earlier outside graphs, gives replays operators and shapes.
+
+    Other work ran around it. A grid that only one side records does not matter.
+    """
     assert rows(shown("the same work before")) == known(*OPS, source="eager", confidence=0.8)
 
 
@@ -309,7 +316,10 @@ TRACES["three that disagree"] = [*TWO, *captured([MM, ADD, MUL, MUL], 600, 2200)
 
 
 def test_captures_that_disagree_leave_null(shown: Shown) -> None:
-    """First the shapes differ (two batch sizes), then also an operator. Values on which the captures agree stay."""
+    """Values on which captures disagree are NULL, and values on which they agree stay.
+
+    First the shapes differ (two batch sizes), then also an operator.
+    """
     of_two, of_three = rows(shown("two that disagree")), rows(shown("three that disagree"))
     assert of_two[0] == (0, "aten::mm", None, "capture", 0.7)
     assert of_two[1:] == known(*OPS, source="capture", confidence=0.7)[1:]
@@ -323,7 +333,10 @@ TRACES["on two threads, another open"] = [*ON_TWO_THREADS, *OPEN, *replay(NAMES,
 
 
 def test_work_of_another_thread_in_a_capture_belongs_to_it_but_not_where_two_are_open(shown: Shown) -> None:
-    """The backward pass is captured on its own thread."""
+    """Calls of another thread during a capture belong to the capture, unless two captures are open.
+
+    The backward pass is captured on its own thread.
+    """
     assert rows(shown("on two threads")) == known(*OPS, source="capture", confidence=0.7)
     assert {row[1] for row in rows(shown("on two threads, another open"))} == {None}
 
@@ -335,7 +348,7 @@ TRACES["node ids"] = [
 
 
 def test_node_ids_are_the_order_of_the_capture(shown: Shown) -> None:
-    """The second node ran last, because it is on another stream."""
+    """Node ids follow the order of the capture. The second node ran last, because it is on another stream."""
     kernels = sorted(rows(shown("node ids"), f"{KNOWN}, name, graph_node, start_ns"))
     assert [row[:5] for row in kernels] == known(*OPS, source="capture", confidence=0.7)
     assert kernels[1][5:] == ("add", (5 << 32) + 1, 540_000)
@@ -358,7 +371,10 @@ TRACES |= of_hip()
 
 
 def test_hip_calls_name_their_kernels(shown: Shown) -> None:
-    """So a capture of other kernels does not match, and a matching capture has a higher confidence."""
+    """HIP's calls name their kernels.
+
+    So a capture of other kernels does not match, and a matching capture has a higher confidence.
+    """
     assert rows(shown("of hip")) == known(*OPS, source="capture", confidence=0.9)
     assert {row[1] for row in rows(shown("of hip, another kernel"))} == {None}
 
@@ -397,7 +413,10 @@ TRACES["zeros"][-1]["args"] |= {"graph id": 0, "graph node id": 0}
 
 
 def test_zeros_for_graph_and_node_are_no_graph(shown: Shown) -> None:
-    """Kineto built with CUDA 12 writes zeros on all GPU work. The operator keeps its work."""
+    """Zeros as ids of graph and node do not mean a graph.
+
+    Kineto built with CUDA 12 writes zeros on all GPU work. The operator keeps its work.
+    """
     con = shown("zeros", "kernels", "op_work", "quality")
     assert con.execute("SELECT count(*) FROM graph_kernels").fetchall() == [(0,)]
     assert con.execute("SELECT graph_node FROM kernels").fetchall() == [(None,)]
@@ -427,9 +446,10 @@ TRACES["seven replays"] = [event for n, names in enumerate(ORDERS) for event in 
 
 
 def test_only_equal_replays_share_a_sequence(shown: Shown) -> None:
-    """In the last two, each name has equal sums of positions and of squared positions.
+    """Only equal replays share a sequence id.
 
-    The sums alone would join them.
+    In the last two replays, each name has equal sums of positions and of squared positions. The sums alone would join
+    these two.
     """
     sequences = sorted({*rows(shown("seven replays"), "replay_id, sequence_id")})
     assert sequences == [(1, 1), (6, 6), (11, 1), (16, 16), (21, 6), (26, 26), (35, 35)]

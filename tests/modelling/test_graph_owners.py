@@ -33,9 +33,9 @@ KERNELS = {"aten::mm": "gemm", "aten::add": "add", "aten::sum": "reduce", "aten:
 
 
 def calls(program: Sequence[Call | None], at: float, correlation: int, *, is_captured: bool) -> list[dict[str, Any]]:
-    """Return operators with types, one after another.
+    """Return operators with types, one after another, and their launches.
 
-    If captured, their calls launch nothing. None: a call outside operators.
+    `is_captured`: the calls launch nothing. An entry None in `program` is a call outside operators.
     """
     events = [call("cudaStreamBeginCapture", at, 1, correlation)] if is_captured else []
     for op in program:
@@ -138,7 +138,7 @@ def by_hand(tmp_path_factory: pytest.TempPathFactory) -> ByHand:
 
 
 def test_every_replay_runs_the_operators_of_the_capture_again(by_hand: ByHand) -> None:
-    """Two replays run mm, sum (2 kernels) and add.
+    """Each of two replays has its own rows for the operators mm, sum (2 kernels) and add of the capture.
 
     The first kernel of each operator identifies it, and flops count each time.
     """
@@ -161,7 +161,10 @@ def test_every_replay_runs_the_operators_of_the_capture_again(by_hand: ByHand) -
 
 
 def test_a_replay_without_capture_stays_the_graph_s(by_hand: ByHand) -> None:
-    """An operator that launches a graph is not the operator of its kernels."""
+    """A replay without a capture has no operators.
+
+    An operator that launches a graph is not the operator of its kernels.
+    """
     con = by_hand("no capture")
     assert [(row[1], row[6], row[7]) for row in work_rows(con)] == [
         ("aten::mm", None, "launch"),
@@ -173,7 +176,10 @@ def test_a_replay_without_capture_stays_the_graph_s(by_hand: ByHand) -> None:
 
 
 def test_captures_that_disagree_which_kernels_are_one_operator_s_give_none(by_hand: ByHand) -> None:
-    """The kernels are one sum of two kernels, or two sums of one. The number of operators is ambiguous."""
+    """An operator has no row of work if captures disagree on the number of its calls.
+
+    The kernels are one sum of two kernels, or two sums of one.
+    """
     con = by_hand("captures that disagree")
     assert [(row[1], row[3]) for row in work_rows(con)] == [("aten::mm", 1), ("aten::add", 1)]
     assert [op for (op,) in con.execute("SELECT op FROM kernel_owners ORDER BY event_id").fetchall()] == [
@@ -183,7 +189,7 @@ def test_captures_that_disagree_which_kernels_are_one_operator_s_give_none(by_ha
 
 
 def test_captures_with_other_arguments_give_no_flops(by_hand: ByHand) -> None:
-    """Only the operator that differs in shapes, types or literals loses its flops."""
+    """If captures differ in shapes, types or literals of an operator, only this operator loses its flops."""
     for key in OTHER_ARGUMENTS:
         rows = {row[1]: row for row in work_rows(by_hand(f"other {key}"))}
         assert rows["aten::mm"][2:7] == (None, 1, 3000, None, "no_shapes"), key
@@ -199,7 +205,10 @@ _NAMES = "SELECT kind, name, phase, n, sum_ns FROM span_names WHERE phase = 'rep
 
 
 def test_modules_and_annotations_around_the_capture_own_the_replays(by_hand: ByHand) -> None:
-    """Two replays double the numbers. A kernel counts once per name, however often the graph was captured."""
+    """Modules and annotations around a capture own its replays.
+
+    Two replays double the numbers. A kernel counts once per name, however often the graph was captured.
+    """
     con = by_hand("in modules")
     assert con.execute(_NAMES).fetchall() == [(*row[:3], 2 * row[3], 2 * row[4]) for row in NESTED]
     owners = con.execute("SELECT module, count(*) FROM kernel_owners GROUP BY 1 ORDER BY 1").fetchall()
@@ -210,7 +219,10 @@ def test_modules_and_annotations_around_the_capture_own_the_replays(by_hand: ByH
 
 
 def test_names_around_only_one_of_two_captures_are_left_out(by_hand: ByHand) -> None:
-    """The second capture ran outside the modules, with the same operators."""
+    """Names around only one of two captures do not own the replays.
+
+    The second capture ran outside the modules, with the same operators.
+    """
     con = by_hand("one of two captures in modules")
     assert con.execute(_NAMES).fetchall() == []
     assert con.execute("SELECT DISTINCT module, op IS NULL FROM kernel_owners").fetchall() == [(None, False)]
@@ -228,7 +240,10 @@ def test_names_of_another_trace_have_no_spans_here(by_hand: ByHand) -> None:
 
 @pytest.mark.parametrize("trace", ["with names", "with names, of Cuspy"])
 def test_names_that_the_program_gave_are_annotations(by_hand: ByHand, trace: str) -> None:
-    """Cuspy writes only the lower half of a node's id, Kineto the whole id."""
+    """Names that the program gave to graph nodes are annotations.
+
+    Cuspy writes only the lower half of a node's id, Kineto the whole id.
+    """
     con = by_hand(trace)
     owners = con.execute("SELECT module, source, confidence FROM kernel_owners ORDER BY event_id").fetchall()
     assert owners == [("layers.0", "annotation", 1.0), (None, None, None), ("layers.1", "annotation", 1.0)]
@@ -353,7 +368,10 @@ def test_real_traces_add_up(real: tuple[str, duckdb.DuckDBPyConnection]) -> None
 
 
 def test_work_outside_graphs_keeps_its_operator(real: tuple[str, duckdb.DuckDBPyConnection]) -> None:
-    """None of the traces with graphs has a capture, so their replays have no operator, and launches keep their own."""
+    """Work outside graphs keeps the operator of its launch.
+
+    None of the traces with graphs has a capture, so their replays have no operator.
+    """
     name, con = real
     ((n_wrong, n_replays),) = con.execute(
         "SELECT count(*) FILTER (WHERE o.op_event_id IS DISTINCT FROM c.op_event_id "
@@ -367,7 +385,7 @@ def test_work_outside_graphs_keeps_its_operator(real: tuple[str, duckdb.DuckDBPy
 
 
 def test_the_path_s_gpu_work_adds_up(real: tuple[str, duckdb.DuckDBPyConnection]) -> None:
-    """The sums per window equal the GPU work that the path's rows name, and its time."""
+    """The sums of each window equal the number and the time of GPU activities on its path."""
     _, con = real
     sums = con.execute(
         "SELECT window_id, sum(n_events), sum(duration_ns) FROM critical_path_by_operator GROUP BY 1 ORDER BY 1"

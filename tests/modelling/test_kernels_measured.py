@@ -46,7 +46,10 @@ def counted(path: Path, *rows: tuple[int, str, int, int, str, float], process: i
 
 
 def ncu(path: Path, name: str, *metrics: tuple[str, str, str]) -> Path:
-    """Write page raw of Nsight Compute with one dispatch of 4 blocks of 64 threads, and return its path."""
+    """Write the page `raw` of Nsight Compute, and return the path of the file.
+
+    It has one dispatch of 4 blocks of 64 threads.
+    """
     shared = ["ID", "Process ID", "Kernel Name", "Block Size", "Grid Size"]
     table = [
         [*shared, *(metric[0] for metric in metrics)],
@@ -81,9 +84,9 @@ def kinds(con: duckdb.DuckDBPyConnection) -> list[tuple[Any, ...]]:
 
 
 def test_the_nth_meets_the_nth_where_a_file_has_as_many(tmp_path: Path) -> None:
-    """Two shapes of one name are two kinds.
+    """If a file has as many dispatches as the trace has kernels of a kind, the nth are matched.
 
-    A kind that no file has is not measured, nor is a counter that no file has.
+    Two shapes of one name are two kinds. A kind that no file has is not measured, nor is a counter that no file has.
     """
     events = [
         kernel(1, grid=[4, 1, 1]),
@@ -115,9 +118,10 @@ def test_the_nth_meets_the_nth_where_a_file_has_as_many(tmp_path: Path) -> None:
 
 
 def test_the_nth_dispatch_is_the_nth_launch_and_not_the_nth_to_run(tmp_path: Path) -> None:
-    """Streams and devices run concurrently, while files number dispatches in order of launch.
+    """Dispatches are matched with kernels in order of launch, not in order of start.
 
-    A kernel without launch uses its start.
+    Streams and devices run concurrently, while files number dispatches in order of launch. A kernel without launch uses
+    its start.
     """
     launches = [x("cuda_runtime", "cudaLaunchKernel", at, 1, correlation=n) for at, n in ((1, 5), (3, 1))]
     slow_stream, quick_stream, without_launch = (kernel(n, grid=[4, 1, 1]) for n in (5, 1, 4))
@@ -132,7 +136,10 @@ def test_the_nth_dispatch_is_the_nth_launch_and_not_the_nth_to_run(tmp_path: Pat
 
 
 def test_other_counts_take_the_mean_and_files_are_averaged(tmp_path: Path) -> None:
-    """One file is of another process, one has another shape, and one has units chosen by Nsight Compute."""
+    """If a file has another number of dispatches, kernels get their mean, and files are averaged.
+
+    One file is of another process, one has another shape, and one has units chosen by Nsight Compute.
+    """
     files = [
         counted(tmp_path / "a.csv", *((n, GEMM, 256, 64, "WRITE_SIZE", n) for n in (1, 2, 6))),
         counted(tmp_path / "b.csv", (1, GEMM, 512, 64, "WRITE_SIZE", 1000)),
@@ -186,7 +193,10 @@ def test_short_names_and_traces_without_grids(
 
 
 def test_short_names_of_kernels_in_anonymous_namespaces(tmp_path: Path) -> None:
-    """Most of PyTorch's kernels are in one, and so are the types in their template arguments."""
+    """Short names match kernels in anonymous namespaces.
+
+    Most of PyTorch's kernels are in one, and so are the types in their template arguments.
+    """
     names = {
         "void at::native::(anonymous namespace)::Copy<at::native::(anonymous namespace)::Type<4u>, 2>(float*)": "Copy",
         "(anonymous namespace)::with_index<int>(int)": "with_index",
@@ -204,7 +214,10 @@ def test_short_names_of_kernels_in_anonymous_namespaces(tmp_path: Path) -> None:
     ("unit", "expected"), first_of([("us", None), ("Kbyte", 2000), ("Kbyte/s", None), ("furlong", None)], 2)
 )
 def test_a_value_in_a_unit_of_something_else_is_not_used(tmp_path: Path, unit: str, expected: int | None) -> None:
-    """counter_units has all units without prefixes, including those of times."""
+    """A value in the unit of another quantity is not used.
+
+    counter_units has all units without prefixes, including those of times.
+    """
     read, occupancy = "dram__bytes_read.sum", "sm__warps_active.avg.pct_of_peak_sustained_active"
     file = ncu(tmp_path / "a.csv", GEMM, (read, unit, "2"), (occupancy, "%", "50"))
     ((*_, bytes_read, _, percent),) = kinds(met([kernel(1, grid=[4, 1, 1])], file))
@@ -221,7 +234,10 @@ def test_jobs_that_both_tell_must_be_one(tmp_path: Path) -> None:
 
 
 def test_spans_and_operators_get_sums(tmp_path: Path) -> None:
-    """Measured bytes appear next to the bytes of an operator's model, only if all its kernels were measured."""
+    """Spans and operators have measured bytes only if all their kernels were measured.
+
+    The bytes are shown next to those of the operator's model.
+    """
     shapes = {"Input Dims": [[8, 8], [8, 8]], "Input type": ["float", "float"], "Concrete Inputs": ["", ""]}
     launch = [
         x("cuda_runtime", "cudaLaunchKernel", at, 1, correlation=n) for n, at in ((1, 6), (2, 8), (3, 14), (4, 15))

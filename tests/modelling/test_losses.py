@@ -142,9 +142,9 @@ def test_an_operator_that_waits_is_not_busy(rows: Rows) -> None:
 
 
 def test_a_call_that_waits_for_its_copy_is_not_busy() -> None:
-    """It counts like a call that waits by its name. A copy from pinned memory blocks no thread.
+    """A call that waits for its copy does not count as busy, like a call that waits by its name.
 
-    A barrier, which has the GPU's times, blocks no thread either.
+    A copy from pinned memory blocks no thread. A barrier, which has the GPU's times, does not block any thread either.
     """
 
     def copied(call_name: str, copy: str) -> list[dict]:
@@ -375,7 +375,7 @@ def test_sums_on_real_traces(shared: Path) -> None:
 
 
 def of_each_kind() -> Iterator[Path]:
-    """Yield large traces: each one that is alone in its folder, and the first of each recorder or job."""
+    """Yield large traces: all of the folder `single`, and the first of each other folder (a recorder or job)."""
     seen: set[tuple[str, ...]] = set()
     for path in real_traces():
         folder = path.relative_to(SHARED / "traces").parent.parts[:2]
@@ -407,7 +407,7 @@ def test_work_from_before_the_trace_is_said_and_no_step_has_it(rows: Rows) -> No
 
 
 def test_concurrent_work_from_before_the_trace_counts_once() -> None:
-    """It counts once per device, like all other times of the table."""
+    """Concurrent work that was launched before the trace counts once per device, like all other times of the table."""
     trace = [
         *(kernel("a", 0, 90, 8), kernel("inside", 10, 20, 9, stream=8), kernel("longer", 80, 20, 9, stream=9)),
         *(kernel("apart", 105, 5, 9, stream=9), kernel("negative", 102, -5, 9, stream=9)),

@@ -74,7 +74,10 @@ def test_totals_that_do_not_fit_are_marked_and_counted() -> None:
 
 
 def test_totals_further_apart_than_64_bits_do_not_fit() -> None:
-    """The file is corrupt, and the other traces of its batch must not fail because of it."""
+    """Totals whose difference exceeds 64 bits do not fit each other.
+
+    The file is corrupt, and the other traces of its batch must not fail because of it.
+    """
     totals = (9 * 10**18, -9 * 10**18, -9 * 10**18 + 5)
     trace = [memory(ts, 5, None, (1, 0), **{"Total Allocated": total}) for ts, total in enumerate(totals)]
     rows = rows_of(trace, "memory_timeline", "allocated_bytes, delta_ok", "event_id")
@@ -82,7 +85,10 @@ def test_totals_further_apart_than_64_bits_do_not_fit() -> None:
 
 
 def test_bytes_of_copies_and_bytes_of_memory_are_two_things() -> None:
-    """The keys `bytes` and `Bytes` differ only in case."""
+    """The bytes of a copy and of an allocation are different arguments.
+
+    Their keys `bytes` and `Bytes` differ only in case.
+    """
     copy = {
         "ph": "X",
         "cat": "gpu_memcpy",
@@ -118,7 +124,10 @@ def test_blocks_say_what_is_missing() -> None:
 
 
 def test_owners_at_the_peak_are_those_of_its_event() -> None:
-    """Before 2024 torch wrote whole microseconds. Later events in the microsecond of the peak are not at the peak."""
+    """Owners at the peak are those after its event, not after later events of the same microsecond.
+
+    Before 2024 torch wrote whole microseconds.
+    """
     mb = 1_000_000
     after_the_peak = [memory(5, 10 * mb, 1), memory(12, 5 * mb, 2), memory(12, -10 * mb, 1), memory(12, 4 * mb, 3)]
     only_released = [memory(10, -10 * mb, 1), memory(15, -5 * mb, 2)]

@@ -47,7 +47,10 @@ def test_the_innermost_frames_around_the_launch_have_its_work() -> None:
 
 
 def test_work_of_the_backward_pass_belongs_to_the_frames_of_its_forward() -> None:
-    """The autograd thread has no frames. The operator's sequence number leads to its forward."""
+    """Work of the backward pass belongs to the frames of its forward.
+
+    The autograd thread has no frames. The operator's sequence number leads to its forward.
+    """
     forward = x("cpu_op", "aten::mm", 10, 5, 1, **{"Sequence number": 7, "Fwd thread id": 0})
     backward = x(
         "cpu_op",

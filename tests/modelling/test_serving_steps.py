@@ -122,7 +122,10 @@ def test_each_name_says_what_its_server_meant(shown: Shown) -> None:
 
 
 def steps_of(seed: int) -> list[tuple[int, ...]]:
-    """Return four numbers for each step, of every length up to 2^40."""
+    """Return 22 steps of four numbers each.
+
+    One step has only 0, one only 2^40, and 20 have random numbers of at most 1 to 40 bits.
+    """
     dice = random.Random(seed)
     lengths = [[dice.randint(1, 40) for _ in range(4)] for _ in range(20)]
     return [(0,) * 4, (2**40,) * 4, *(tuple(dice.randrange(2**n) for n in step) for step in lengths)]
@@ -253,7 +256,10 @@ TRACES["names and frames"] = [
 
 
 def test_names_count_and_frames_then_do_not(shown: Shown) -> None:
-    """The frame around a named step and the step around a named step both belong to the named step."""
+    """If a step is named, neither the frame around it nor the step around it is a separate step.
+
+    Their work belongs to the named step.
+    """
     steps = rows(shown("names and frames"), "rule_id, phase, phase_source, kernel_phase, n_gpu_pieces")
     assert steps == [("vllm", "decode", "annotation", "prefill", 1)]
 
@@ -323,7 +329,10 @@ TRACES["rates"] = [
 
 
 def test_rates_are_over_the_time_of_the_steps(shown: Shown) -> None:
-    """Four decodes of 1, 2, 3 and 4 ms, with pauses of 10 ms between them, have two tokens each."""
+    """Rates of tokens are over the time of the steps without the pauses between them.
+
+    Four decodes of 1, 2, 3 and 4 ms, with pauses of 10 ms between them, have two tokens each.
+    """
     rates = shown("rates").execute(load_questions()["serving-steps"].sql).fetchall()
     assert [row[2:] for row in rates] == [
         ("decode", 2, 4, 2.0, 4.0, 400.0, 800.0, None, 0, None, None),

@@ -38,7 +38,10 @@ def rows(events: list[dict[str, Any]], devices: list[dict[str, Any]]) -> dict[st
 
 
 def steps() -> list[dict[str, Any]]:
-    """Return a step with a product of 10 us and two all-reduces, one without a size, and a step with only a product."""
+    """Return two steps.
+
+    The first has a product of 10 us and two all-reduces, one of them without a size. The second has only a product.
+    """
     dims = {"Input Dims": [[N, N], [N, N]], "Input type": ["c10::BFloat16", "c10::BFloat16"]}
     product = x("cpu_op", "aten::mm", 2, 5, **dims)
     return [
@@ -85,7 +88,7 @@ def test_what_is_not_known_is_null() -> None:
 
 @pytest.mark.slow
 def test_what_links_would_take_is_the_reference_s(shared: Path) -> None:
-    """In a real trace, a step's busy time times utilization is the reference's ideal time of its collectives."""
+    """In a real trace, a step's busy time times its use of links is the reference's ideal time of its collectives."""
     reference = json.loads((shared / "golden" / "modelling" / "formulas.json").read_text())
     expected = {row["step"]: row["t_c2c_ideal_us"] * 1000 for row in reference["exposure_real_mi300_resnet_ckpt"]}
     con, _ = connect(shared / "traces" / "single" / "mi300_rccl_metadata.json.gz")

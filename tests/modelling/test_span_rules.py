@@ -112,7 +112,10 @@ def test_recomputed_work_belongs_to_the_recomputed_call_and_to_what_is_above_it_
 
 
 def test_backward_of_a_recomputed_operator_belongs_to_the_checkpoint_s_modules_too() -> None:
-    """The checkpoint is an autograd function. Its backward recomputes the forward and runs a nested backward."""
+    """The backward of a recomputed operator belongs to its module and to the modules around the checkpoint.
+
+    The checkpoint is an autograd function. Its backward recomputes the forward and runs a nested backward.
+    """
     events = [
         module("Wrapper_0", 0, 100),
         numbered("CheckpointFunction", 10, 80, 5),
@@ -143,9 +146,9 @@ def test_of_several_forward_operators_with_a_number_the_last_is_meant() -> None:
 
 
 def test_the_number_of_the_forward_thread_is_no_tid() -> None:
-    """Another pair's arrow shows that number 1 is thread 77.
+    """The profiler's number of the forward thread is not a tid.
 
-    Thread 1 has a later operator with the same sequence number.
+    Another pair's arrow shows that number 1 is thread 77. Thread 1 has a later operator with the same sequence number.
     """
     events = [
         *(module("Right_0", 0, 40, tid=77), numbered("aten::mul", 5, 10, 7, tid=77)),

@@ -113,7 +113,10 @@ def crossing_pairs(path: Path, in_ns: Callable[[str], int]) -> int:
 def test_crossing_pairs_are_counted_in_exact_time(
     shared: Path, trace: tuple[Any, dict], request: pytest.FixtureRequest
 ) -> None:
-    """The reference read times as floats. In absolute microseconds, 778 of its pairs are rounding errors."""
+    """Crossing pairs of events are counted in exact time.
+
+    The reference read times as floats. In absolute microseconds, 778 of its pairs are rounding errors.
+    """
     con, reference = trace
     path = shared / "traces" / "single" / f"{request.node.callspec.params['trace']}.json.gz"
     exact = crossing_pairs(path, lambda text: round(Decimal(text) * 1000))

@@ -29,7 +29,7 @@ _TIMES = (
 
 
 def of_times(columns: str, steps: list[dict[str, Any]]) -> list[list[Any]]:
-    """Return columns of the step_pipeline rows of steps with these times. The other times are NULL."""
+    """Return columns of step_pipeline for steps with the given times. Times that are not given are NULL."""
     con, _ = connect([])
     rows = [", ".join(f"CAST({literal(times.get(name))} AS DOUBLE) AS {name}" for name in _TIMES) for times in steps]
     selects = [f"SELECT 't' AS trace_id, {step} AS step, {values}" for step, values in enumerate(rows)]
@@ -140,9 +140,9 @@ def test_without_gpu_work_nothing_was_measured() -> None:
 
 
 def test_without_launches_it_is_unknown_what_a_step_launched() -> None:
-    """TPUs record no launches.
+    """Without recorded launches it is unknown which work a step launched.
 
-    A data loader must not be the longest stage of a step that computes the rest of the time.
+    TPUs record no launches. A data loader must not be the longest stage of a step that computes the rest of the time.
 
     In a trace with one launch, the step that launched nothing has no work.
     """
@@ -195,7 +195,10 @@ def test_copies_of_other_runtimes_have_a_direction(into: str, out: str) -> None:
 
 
 def test_work_is_divided_by_its_class() -> None:
-    """The cases are MTIA's work, a copy that its writer calls a kernel, and an exported graph without kernels."""
+    """Work is a copy or computation by its class, not by its category.
+
+    The cases are MTIA's work, a copy that its writer calls a kernel, and an exported graph without kernels.
+    """
     step = x("user_annotation", "ProfilerStep#3", 0, 100)
     call_of_mtia = call("runFunction", 1, 2, 1, cat="mtia_runtime")
     traces = [
@@ -212,7 +215,10 @@ def test_work_is_divided_by_its_class() -> None:
 
 
 def test_an_unknown_computation_leaves_no_ideal_time() -> None:
-    """Known communication alone is not the step's ideal time, especially if it is 0."""
+    """A step with an unknown computation has no ideal time.
+
+    Known communication alone is not the step's ideal time, especially if it is 0.
+    """
     times = [(None, 0), (None, 5), (7, 0), (7, 9), (7, None), (None, None)]
     steps = [{"duration_ns": 10, "comp_ideal_ns": comp, "communication_ideal_ns": comm} for comp, comm in times]
     assert of_times("ideal_ns", steps) == [[None], [None], [7], [9], [7], [None]]

@@ -81,7 +81,7 @@ def test_spans_and_operators_add_up(computed: tuple[duckdb.DuckDBPyConnection, d
 
 @pytest.mark.slow
 def test_from_the_worst_step_to_the_worst_module_to_the_worst_operator(shared: Path) -> None:
-    """Each step takes one query, as printed in docs/modelling.md."""
+    """Three queries of docs/modelling.md lead from the worst step to its worst module and its worst operator."""
     page = (Path(__file__).resolve().parents[2] / "docs" / "modelling.md").read_text()
     queries = [part.split("```")[0] for part in page.split("```sql\n")[1:]]
     con, trace_id = connect(shared / "traces" / "single" / "mi300_rccl_metadata.json.gz")
@@ -136,7 +136,7 @@ def products() -> dict[str, Any]:
 def of_unknown_bytes() -> dict[str, Any]:
     """Return a product in each of two steps, and another operator in each.
 
-    The first step's is an operator without a model, the second's a product of unknown size.
+    The other operator has no model in the first step, and is a product of unknown size in the second.
     """
     known, unknown = ["c10::BFloat16"] * 2, ["c10::BFloat16", "c10::complex<float>"]
     events = [x("user_annotation", "ProfilerStep#1", 0, 400), x("user_annotation", "ProfilerStep#2", 400, 400)]
@@ -234,7 +234,10 @@ def test_equal_shapes_are_one_row_of_sums(by_hand: ByHand) -> None:
 
 
 def test_a_type_without_peak_has_no_ideal_time(by_hand: ByHand) -> None:
-    """It has no roofline either, because memory's roofline alone would call nearly all of a product's time lost."""
+    """A type without a peak has neither an ideal time nor a roofline.
+
+    Memory's roofline alone would call nearly all of a product's time lost.
+    """
     con = by_hand("type without peak")
     assert step_row(con, "n_ops_without_peak, ideal_ns, mfu_busy, suspect") == [1, None, None, False]
     for table in ("op_utilization", "op_shape_utilization", "family_utilization", "span_utilization"):
@@ -243,9 +246,9 @@ def test_a_type_without_peak_has_no_ideal_time(by_hand: ByHand) -> None:
 
 
 def test_a_span_has_no_bytes_if_those_of_a_modelled_operator_are_unknown(by_hand: ByHand) -> None:
-    """Operations divided by only some of the bytes would be meaningless.
+    """A span has no bytes if the bytes of a modelled operator are unknown.
 
-    An operator without a model counts in neither.
+    Operations divided by only some of the bytes would be meaningless. An operator without a model counts in neither.
     """
     columns = "flops_matrix, hfu_busy > 0, bytes, memory_ns, bandwidth_utilization, intensity, ridge, bound_by"
     con = by_hand("unknown bytes")
@@ -258,7 +261,11 @@ def test_a_span_has_no_bytes_if_those_of_a_modelled_operator_are_unknown(by_hand
 
 
 def test_unknown_bytes_leave_no_roofline(by_hand: ByHand) -> None:
-    """The known limit alone is not used: 0 for a multiplication of complex numbers, the operations for a product."""
+    """An operator with unknown bytes has no roofline.
+
+    The known limit alone is not used. It is 0 for a multiplication of complex numbers, and that of the operations for a
+    product.
+    """
     con = by_hand("unknown bytes")
     rows = con.execute("SELECT bytes IS NULL, roofline_utilization, bound_by FROM op_utilization").fetchall()
     assert sorted(rows, key=str) == [
@@ -276,7 +283,7 @@ def test_unknown_bytes_leave_no_roofline(by_hand: ByHand) -> None:
 
 @pytest.mark.parametrize("table", ["op_utilization", "op_shape_utilization"])
 def test_without_a_peak_or_bytes_the_limit_is_unknown(by_hand: ByHand, table: str) -> None:
-    """The same holds for additions, which have no matrix operations."""
+    """`bound_by` is NULL without a peak or without bytes. This includes additions, which have no matrix operations."""
     query = f"SELECT bytes IS NULL, flops_matrix, bound_by FROM {table} ORDER BY 1"
     assert by_hand("additions").execute(query).fetchall() == [(False, 0, "memory"), (True, 0, None)]
     unknown = by_hand("additions on an unknown device").execute(query).fetchall()
@@ -284,7 +291,10 @@ def test_without_a_peak_or_bytes_the_limit_is_unknown(by_hand: ByHand, table: st
 
 
 def test_a_device_of_another_number_is_what_all_listed_ones_are(by_hand: ByHand) -> None:
-    """ROCm numbers the devices of kernels after the host's processors."""
+    """A device whose number is not listed has the properties that all listed devices share.
+
+    ROCm numbers the devices of kernels after the host's processors.
+    """
     key = "SELECT device_key FROM op_utilization"
     assert by_hand("equal devices").execute(key).fetchall() == [("H100-SXM",)]
     assert by_hand("different devices").execute(key).fetchall() == [(None,)]

@@ -103,7 +103,10 @@ def test_the_cost_is_said_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_stopping_again_gives_the_same_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end of the `with` block stops the sampler again. NVML refuses a second shutdown."""
+    """Stopping the sampler again returns the same cost, without a second shutdown of NVML.
+
+    The end of the `with` block stops the sampler again. NVML refuses a second shutdown.
+    """
     shut_down: list[int] = []
     nvml = Nvml(nvmlInit=lambda: None, nvmlShutdown=lambda: shut_down.append(1), nvmlDeviceGetCount=lambda: 2)
     nvml.nvmlDeviceGetHandleByIndex = lambda index: index
@@ -164,7 +167,10 @@ def test_the_command_s_exit_status_is_passed_on(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, ["wait"]), (signal.SIGTERM, ["terminate", "wait"])])
 def test_ctrl_c_leaves_the_command_to_save_its_work(number: signal.Signals, expected: list[str]) -> None:
-    """The terminal sends Ctrl-C to the command, too."""
+    """On Ctrl-C the recorder only waits for the command, because the terminal sends Ctrl-C to both.
+
+    On SIGTERM the recorder terminates the command.
+    """
     calls: list[str] = []
 
     class Command:
@@ -251,7 +257,10 @@ def test_an_error_while_sampling_leaves_the_command_running(tmp_path: Path, monk
 
 
 def test_bytes_that_are_not_utf8_are_recorded_as_escapes(tmp_path: Path) -> None:
-    """A command's arguments and a row have such bytes. The row's neighbours are kept."""
+    """Bytes that are not UTF-8 are recorded as escapes.
+
+    A command's argument and a row have such bytes. The other rows are kept.
+    """
     assert main(["--out", str(tmp_path), "--", sys.executable, "-c", "raise SystemExit(7)", "x\udce9"]) == 7
     assert table(tmp_path, "recordings")[0]["command"].endswith("x\\udce9'")
     recording = Recording(tmp_path / "rows", "stacks", None, os.getpid(), None)

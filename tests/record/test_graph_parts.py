@@ -102,7 +102,10 @@ def hooks_on_nodes(monkeypatch: pytest.MonkeyPatch, folder: Path, model: Any) ->
 
 
 def test_modules_around_others_add_no_hooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise a sampled step would take as many times longer as the modules are nested."""
+    """Modules around other modules add no hooks.
+
+    Otherwise a sampled step would take as many times longer as the modules are nested.
+    """
     flat = torch.nn.Sequential(*(torch.nn.Linear(2, 2) for _ in range(4)))
     nested = flat
     for _ in range(6):

@@ -133,7 +133,10 @@ def test_a_later_process_of_the_same_number_is_not_the_recorder(
 
 @pytest.mark.parametrize("pid", [None, -1, 0, 2**31, 2**40, True, 1.5, "1"])
 def test_a_number_of_no_process_is_no_running_recorder(pid: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file is foreign, so the field may have any value. 0 and -1 would address groups of processes."""
+    """A number that no process can have does not count as a running recorder.
+
+    The file is foreign, so the field may have any value. 0 and -1 would address groups of processes.
+    """
     recording = {"state": "open", "host": socket.gethostname(), "recorder_start": None}
     assert _state({**recording, "recorder_pid": pid}) == "killed"
     monkeypatch.setattr(os, "kill", lambda *_: None)  # so that a process with this large pid seems to exist
@@ -248,7 +251,10 @@ def test_a_full_disk_beside_a_value_that_does_not_fit_is_a_warning(
 
 
 def test_no_error_of_writing_is_one_of_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory runs out, first for the rows, which are lost, then for the recording's own row."""
+    """Errors of writing are not raised in the program.
+
+    Memory runs out, first for the rows, which are lost, then for the recording's own row.
+    """
     recording = Recording(tmp_path, "counters", None, 1, None, flush_seconds=60)
     recording.add("gpu_samples", [{"t_unix_ns": 1}])
 
@@ -264,7 +270,10 @@ def test_no_error_of_writing_is_one_of_the_program(tmp_path: Path, monkeypatch: 
 
 
 def test_nobody_waits_for_a_disk_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A separate thread of the recorder writes. Of the rows added in the meantime, the newest are kept."""
+    """The program does not wait for a disk that hangs.
+
+    A separate thread of the recorder writes. Of the rows added in the meantime, the newest are kept.
+    """
     monkeypatch.setattr(folders, "PART_ROWS", 2)
     monkeypatch.setattr(folders, "_MOST_PENDING", 5)
     recording = Recording(tmp_path, "counters", None, 1, None, flush_seconds=60)

@@ -71,7 +71,10 @@ def test_a_recording_comes_in_once(tmp_path: Path) -> None:
 
 
 def test_a_recording_without_its_mark_is_rejected(tmp_path: Path) -> None:
-    """The recorder writes the marker first, so a missing marker was not copied."""
+    """A recording without its commit marker is rejected.
+
+    The recorder writes the marker first, so a missing marker was not copied.
+    """
     folder = recording(tmp_path / "in")
     (folder / "recordings.parquet").unlink()
     (row,) = ingest([tmp_path / "in"], Lake(tmp_path / "lake")).rows

@@ -227,7 +227,10 @@ def test_a_disk_that_takes_nothing_stops_nobody(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_clock_that_must_not_be_asked_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The recorder must not use the device's clock while a CUDA graph is captured."""
+    """A step has no spans of modules while the device's clock must not be used.
+
+    This is so while a CUDA graph is captured.
+    """
     net = between(Inner())
     with record_spans(net, tmp_path, 1) as spans:
         with spans.step():
@@ -274,7 +277,7 @@ def test_nor_by_a_step_within_the_capture(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_step_is_done_when_all_streams_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A span on a side stream ends after the step."""
+    """A step is complete only when all its streams are. A span on a side stream ends after the step."""
     stream, behind = ["main"], {"side"}
 
     class Streams(HostClock):

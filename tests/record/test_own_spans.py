@@ -96,7 +96,10 @@ def test_threads_and_tasks_have_their_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rate", [0.0, 1.0])
 def test_rare_work_is_recorded_whatever_the_rate(rate: float, tmp_path: Path) -> None:
-    """Rare spans occur between steps, within one, in two threads, and still open when the recorder closes."""
+    """Rare spans are recorded at any sampling rate.
+
+    They occur between steps, within one, in two threads, and still open when the recorder closes.
+    """
     with record_spans(model(), tmp_path, rate) as spans:
         for _ in range(2):
             with spans.step(), spans.span("usual"), spans.span("checkpoint", always=True, step=1):
@@ -117,7 +120,10 @@ def test_rare_work_is_recorded_whatever_the_rate(rate: float, tmp_path: Path) ->
 
 
 def test_a_step_has_the_inputs_of_its_first_module_also_within_own_code(tmp_path: Path) -> None:
-    """The inputs connect a step to the census that counted the work of these shapes."""
+    """A step has the input shapes of its first module, even if own spans enclose the module.
+
+    The shapes connect a step to the census that counted the work of these shapes.
+    """
     net = torch.nn.Linear(4, 4)
     with record_spans(net, tmp_path, 1.0) as spans:
         for n in (3, 5):
@@ -136,7 +142,7 @@ def test_nothing_rare_leaves_no_folder_at_rate_0(tmp_path: Path) -> None:
 
 
 def test_a_thread_s_rare_span_may_outlast_the_step_in_which_it_began(tmp_path: Path) -> None:
-    """The span keeps its own end and does not count as failed."""
+    """A rare span that outlasts the step in which it began keeps its own end. It does not count as failed."""
     has_begun = threading.Event()
 
     def save() -> None:
@@ -157,7 +163,10 @@ def test_a_thread_s_rare_span_may_outlast_the_step_in_which_it_began(tmp_path: P
 
 
 def test_a_generator_that_another_thread_ends_goes_on(tmp_path: Path) -> None:
-    """A data loader may begin in a thread. The generator's span ends when another thread exhausts the generator."""
+    """A generator's span ends when another thread exhausts the generator.
+
+    A data loader may begin in one thread and continue in another.
+    """
     with record_spans(model(), tmp_path, 1.0) as spans:
 
         def batches() -> Iterator[int]:
@@ -177,7 +186,10 @@ def test_a_generator_that_another_thread_ends_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_rare_span_of_another_thread_may_end_while_the_next_begins(tmp_path: Path) -> None:
-    """The end of a span does not close the collection to which the next span is added."""
+    """A rare span may end in another thread while the next one begins.
+
+    Its end does not close the collection to which the next span is added.
+    """
 
     class Source:
         def __str__(self) -> str:  # runs after the collection was chosen, and before the span begins
@@ -193,7 +205,10 @@ def test_a_rare_span_of_another_thread_may_end_while_the_next_begins(tmp_path: P
 
 
 def test_no_rare_span_begins_after_the_recorder_closed(tmp_path: Path) -> None:
-    """At rate 0 the span would begin another recording, which would never be completed."""
+    """No rare span begins after the recorder closed.
+
+    At rate 0 the span would begin another recording, which would never be completed.
+    """
     with record_spans(model(), tmp_path, 0.0) as spans:
         pass
     with spans.span("late", always=True):
@@ -272,7 +287,10 @@ def test_a_thread_whose_span_ends_while_the_recorder_closes_writes_nothing_again
 def test_a_generator_whose_span_the_garbage_collector_ends_stops_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The garbage collector may run while rows are created, in the same thread."""
+    """A generator's span that the garbage collector ends does not block the thread.
+
+    The garbage collector may run while rows are created, in the same thread.
+    """
     spans = record_spans(model(), tmp_path, 0.0)
 
     def batches() -> Generator[int, None, None]:
@@ -302,7 +320,7 @@ def test_a_generator_whose_span_the_garbage_collector_ends_stops_nobody(
 
 
 def test_rare_spans_are_written_while_another_is_open(tmp_path: Path) -> None:
-    """A span may be open around the whole loop.
+    """Rare spans are written while another rare span is open, such as one around the whole loop.
 
     Each inner span has the latest step, and memory does not grow with their number.
     """
@@ -329,9 +347,9 @@ def test_rare_spans_are_written_while_another_is_open(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("first_id", [0, 1_000_000])
 def test_what_lies_in_a_span_around_the_loop_starts_at_the_hosts_time(first_id: int) -> None:
-    """Outside steps, the device's clock would drift over hours.
+    """Outside steps, spans start at the host's time, because the device's clock would drift over hours.
 
-    Within a step, its times count from the step's begin.
+    Within a step, start times count from the step's begin on the device's clock.
     """
 
     class Faster(HostClock):
@@ -389,7 +407,7 @@ def in_fork(child: Any) -> int:
 
 
 def test_a_forked_process_begins_no_recording(tmp_path: Path) -> None:
-    """The workers of a DataLoader are forked processes."""
+    """A forked process begins no recording. The workers of a DataLoader are forked processes."""
     spans = record_spans(model(), tmp_path, 0.0)
 
     def work() -> bool:
@@ -414,7 +432,10 @@ def test_a_process_forked_within_a_step_keeps_no_spans(tmp_path: Path) -> None:
 
 
 def test_a_forked_process_waits_for_no_lock(tmp_path: Path) -> None:
-    """The thread that locked it does not exist in the forked process."""
+    """A forked process does not wait for a lock that another thread held.
+
+    That thread does not exist in the forked process.
+    """
     spans = record_spans(model(), tmp_path, 1.0, count_operators=False)
     with spans.step():
         pass

@@ -66,9 +66,10 @@ def readings(folder: Path) -> dict[tuple[Any, ...], tuple[Any, ...]]:
 
 
 def test_samples_that_fall_into_a_span_belong_to_it(tmp_path: Path) -> None:
-    """Samples at 300 and 400 ms belong to the span, and rates at 300, 400 and 500 ms.
+    """Readings of a span are from the samples that fall into it.
 
-    A rate belongs to the middle of its interval: 250, 350 and 450 ms.
+    These are samples at 300 and 400 ms, and rates at 300, 400 and 500 ms. A rate belongs to the middle of its interval:
+    250, 350 and 450 ms.
     """
     spans = [span(0, 250, 460), span(1, 410, 440)]
     recorded(tmp_path / "in", "spans", 7, {"span_samples": spans})
@@ -127,9 +128,10 @@ def test_calls_of_nccl_belong_to_the_span_that_they_were_enqueued_in() -> None:
 
 
 def test_links_are_used_in_percent_of_those_of_the_recording_s_device() -> None:
-    """In 1.024 s, 45 GB pass through NVLink, and 32 GB/s through PCIe.
+    """The use of links is in percent of the peaks of the recording's device.
 
-    The rate of c's NVLink is unknown, and d is an unknown device.
+    In 1.024 s, 45 GB pass through NVLink, and 32 GB/s through PCIe. The rate of c's NVLink is unknown, and d is an
+    unknown device.
     """
     with duckdb.connect() as con:
         create_empty(con)

@@ -155,9 +155,10 @@ def test_utilisation_of_a_span_whose_answer_is_known(tmp_path: Path) -> None:
 
 
 def test_a_span_has_no_bytes_if_those_of_a_modelled_operator_are_unknown(tmp_path: Path) -> None:
-    """Each span has a product of known size.
+    """A span has no bytes if the bytes of a modelled operator are unknown.
 
-    Two also have a product of unknown size or a multiplication of an unknown type.
+    Each span has a product of known size. Two also have a product of unknown size or a multiplication of an unknown
+    type.
     """
     recording = Recording(tmp_path / "in", "spans", "r", 1, 3)
     a_span = {"class": "Linear", "phase": "forward", "depth": 0, "is_failed": False, "duration_ns": 10_000}
@@ -281,7 +282,7 @@ class Block(torch.nn.Module):
 
 @pytest.mark.parametrize("how", first_of(["whole", "inner", "in place"], 1))
 def test_compiled_modules_stay_compiled_and_whole(how: str, tmp_path: Path) -> None:
-    """`fullgraph` raises an error if a hook splits the code."""
+    """Hooks do not split the code of compiled modules. `fullgraph` raises an error if a hook splits it."""
     net: Any = Block() if how == "whole" else torch.nn.Sequential(torch.nn.Linear(4, 4), Block())
     if how == "in place":
         net[1].compile(backend="eager", fullgraph=True)

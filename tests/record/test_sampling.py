@@ -47,7 +47,10 @@ def test_sampling_takes_the_budget_and_not_more(budget: float, extra_ms: float) 
 
 
 def test_at_no_time_has_more_been_spent_than_the_budget_and_one_step() -> None:
-    """Censuses cost much more than other sampled steps, and steps differ in length."""
+    """At no time, sampling has taken more than its budget and one step.
+
+    Censuses cost much more than other sampled steps, and steps differ in length.
+    """
     dice = random.Random(3)
     sampling = Sampling(None, 0.01, seed=1)
     census = [200.0 if i & (i + 1) == 0 else 18.0 for i in range(10_000)]

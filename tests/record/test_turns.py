@@ -34,7 +34,7 @@ def named(names: str) -> list[tuple[Any, str]]:
 
 
 def turns(modules: list[tuple[Any, str]], costs: dict[str, int], allowed_ns: float, n: int) -> list[str]:
-    """Return the names of the modules that each of n sampled steps measures."""
+    """Return, for each of n sampled steps, the joined names of the modules that it measures."""
     state, steps = Turns(), []
     state.measured(costs)
     for _ in range(n):
@@ -78,7 +78,10 @@ def test_a_model_may_change_between_steps() -> None:
 def run(
     costs: dict[str, int], outside_ns: int, n: int = 60_000, budget: float = LOWEST_RATE
 ) -> tuple[Sampling, list[str]]:
-    """Sample a loop whose modules take these times in hooks. Return the modules that each sampled step measured."""
+    """Sample a loop whose modules take these ns in hooks.
+
+    Return the Sampling and, for each sampled step, the joined names of the modules that it measured.
+    """
     sampling, state, steps = Sampling(None, budget, seed=0), Turns(), []
     modules = named("".join(costs))
     for _ in range(n):
@@ -288,7 +291,11 @@ class Hides(nn.Module):
 def test_work_that_no_clock_follows_is_remembered_while_its_module_is_not_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The modules and own code around it remember it, too. Those modules are never measured in the same step."""
+    """Spans around work that no clock follows keep the clock HOST_CALLS while its module is not measured.
+
+    This includes the modules and own code around the module, although these modules are never measured in the same
+    step.
+    """
     monkeypatch.setattr(Sampling, "allowed_ns", 0)  # room for one module
     net = Model(Hides())
     with record_spans(net, tmp_path, count_operators=False) as spans:

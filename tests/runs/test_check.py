@@ -216,7 +216,10 @@ def test_a_lake_whose_catalog_is_lost_works_and_is_told(lake: Lake) -> None:
 def test_of_a_table_that_this_version_does_not_have_only_the_files_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The table was renamed since, or belongs to a newer version."""
+    """Damaged files of a table that this version does not have are quarantined, and their batches stay.
+
+    The table was renamed since, or belongs to a newer version.
+    """
     monkeypatch.setattr("pipelines.runs.check.publish", lambda *_: None)
     lake = Lake(tmp_path / "lake")
     for seed in range(2):

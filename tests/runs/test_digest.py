@@ -67,7 +67,10 @@ def run(*words: object, code: int = 0) -> str:
 
 
 def put(lake: Lake, folder: Path, days_ago: float, *ranks: int) -> list[str]:
-    """Ingest ranks of the folder's capture as one batch of that many days before NOW. Return their traces."""
+    """Ingest ranks of the folder's capture as one batch that is `days_ago` days older than NOW.
+
+    Return the ids of their traces.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Lake, "new_batch", Ages(days_ago).new)
         report = ingest([next(folder.glob(f"*rank{rank}.*")) for rank in ranks], lake)
@@ -246,9 +249,10 @@ def test_what_it_cannot_answer_is_said(reduced: Lake, tmp_path: Path) -> None:
 
 
 def test_its_files_are_small(small: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sorted rows repeat and so compress well. Bloom filters would take a tenth of a digest of ten small traces.
+    """The files of a digest are written small.
 
-    The files stay small if their secrets are masked or a trace is forgotten.
+    Sorted rows repeat and so compress well. Bloom filters would take a tenth of a digest of ten small traces. The files
+    stay small if their secrets are masked or a trace is forgotten.
     """
     forgotten = min(small.known_traces())
     (file,) = small.root.glob("causes/day=*/*.parquet")
@@ -282,7 +286,7 @@ def test_it_is_compressed_more_than_other_files(tmp_path: Path) -> None:
     rows = "SELECT hash(range) % 1000 AS n, 'operator ' || hash(range) % 1000 AS name FROM range(5000)"
 
     def n_bytes(form: str) -> int:
-        """Return the compressed bytes of the pages only."""
+        """Return the compressed size of a Parquet file's pages, without its footer."""
         file = tmp_path / "rows.parquet"
         with duckdb.connect() as con:
             con.execute(f"COPY ({rows}) TO '{file}' ({form})")
@@ -429,7 +433,10 @@ def test_a_damaged_batch_stays_as_it_is(small: Lake) -> None:
 
 
 def test_a_batch_with_wrong_bytes_stays_as_it_is(small: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The damage is found before any table is computed from the batch. A dry run does not read the files."""
+    """A batch with wrong bytes is not reduced.
+
+    The damage is found before any table is computed from the batch. A dry run does not read the files.
+    """
     monkeypatch.setattr(retention, "publish", lambda _: None)
     monkeypatch.setattr(digest, "materialize_all", lambda *_, **__: pytest.fail("computed"))
     (old,) = small.batches()
@@ -467,7 +474,10 @@ def leave_out(lake: Lake, batch: Batch, trace_id: str) -> None:
 
 
 def test_a_capture_in_a_batch_that_stays_whole_is_not_reduced(small: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reduced capture's tables are never recomputed, so the capture would lose the tables that a digest omits."""
+    """A capture with traces in a batch that stays whole is not reduced.
+
+    A reduced capture's tables are never recomputed, so the capture would lose the tables that a digest omits.
+    """
     monkeypatch.setattr(retention, "publish", lambda _: None)
     monkeypatch.setattr(digest, "materialize_all", lambda *_, **__: [])
     (old,) = small.batches()
@@ -477,7 +487,10 @@ def test_a_capture_in_a_batch_that_stays_whole_is_not_reduced(small: Lake, monke
 
 
 def test_a_reduced_capture_keeps_ranks_whose_batch_is_reduced_later(small: Lake) -> None:
-    """The run was killed after it committed the capture's digest."""
+    """A reduced capture keeps ranks whose batch is reduced later.
+
+    The run was killed after it committed the capture's digest.
+    """
     (name,) = lake_captures(small)
     digest._reduce_captures(small, [name])
     (capture,) = lake_captures(small).values()
@@ -535,7 +548,10 @@ def test_a_better_copy_of_a_trace_leaves_the_capture_of_the_digest(tmp_path: Pat
 
 @pytest.mark.slow  # 20 s
 def test_forgotten_captures_stay_forgotten(tmp_path: Path) -> None:
-    """The batch that records only the removal of a capture looks as if it had the newest state of no capture."""
+    """A forgotten capture stays forgotten.
+
+    The batch that records only the removal of the capture looks as if it had the newest state of no capture.
+    """
     lake, traces = Lake(tmp_path / "lake"), []
     for name, days_ago in (("old", 20), ("new", 1), ("gone", 1)):
         write_capture(CaptureSpec(ranks=1, steps=2, seed=len(traces)), tmp_path / name)
@@ -560,7 +576,7 @@ def test_a_batch_that_changes_meanwhile_is_left_to_the_next_run(lake: Lake, monk
 def test_small_names_of_a_cause_are_others() -> None:
     """The sum of the small names is listed last, however large it is.
 
-    It never is the cause's largest name, and the advice ignores it.
+    It does not count as the cause's largest name, and the advice ignores it.
     """
     row = {"cause": "gpu_computing", "saves_ns": None, "halved_saves_ns": None, "cause_saves_ns": 7}
     times = {"(other names)": 900, "aten::mm": 60, "aten::addmm": 30, "aten::bmm": 10}

@@ -114,7 +114,10 @@ def test_a_trace_on_which_a_model_fails_is_left_out_with_a_row(tmp_path: Path, m
 
 @pytest.mark.slow  # tests/runs/materialize checks the lock that prevents it
 def test_what_another_process_computes_meanwhile_lacks_the_trace(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other process has already read the trace when it is removed."""
+    """A table that another process computes during the removal does not contain the trace.
+
+    That process has already read the trace when it is removed.
+    """
     trace, run_group, said = min(all_ids(lake)), per_trace._run_group, list[str]()
     waits_or_done, other = threading.Event(), Lake(lake.root)
 
@@ -223,9 +226,10 @@ def test_forget_killed_at_a_step(whole: Path) -> None:
 @pytest.mark.slow  # 5 s
 @pytest.mark.parametrize("is_hidden", [False, True])
 def test_a_removal_that_was_killed_survives_a_merge(tmp_path: Path, is_hidden: bool) -> None:
-    """The removal was killed before or after it hid the trace.
+    """A killed removal is completed although its batch is merged.
 
-    Then the batch is merged, and the merged batches are deleted.
+    The removal was killed before or after it hid the trace. Then the batch is merged, and the merged batches are
+    deleted.
     """
     lake = Lake(tmp_path / "lake")
     for seed in range(2):

@@ -154,9 +154,10 @@ def test_tables_of_captures_lack_what_their_sources_lack(lake: Lake, poison: str
 def test_captures_lack_the_same_tables_in_a_store_of_units(
     lake: Lake, poison: str, fail: Fail, is_known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder records failures in its log, a DuckLake in a table.
+    """A capture in a store of units lacks the same tables as in a folder.
 
-    Both keep failures of tables that are no longer computed.
+    A folder records failures in its log, a DuckLake in a table. Both keep failures of tables that are no longer
+    computed.
     """
     fail(poison, "merged_intervals")
     per_trace.materialize(lake, TABLES, and_publish=False)

@@ -97,7 +97,7 @@ An object whose keys are all numbers is treated the same.
 
 
 def schema_of(values: list[Any], key: str = "") -> dict[str, Any]:
-    """Return the schema of all these values, which have this key.
+    """Return one schema that all values of a key fit.
 
     If some values are objects and others lists, the objects have the schema of the lists' entries.
     """
@@ -184,7 +184,7 @@ def schemas(printed: dict[str, list[Any]]) -> dict[str, dict[str, Any]]:
 
 
 def breaks(old: Any, new: Any) -> bool:
-    """Return whether a document that fits the new schema may miss a key or a type that the old one promises."""
+    """Return whether a document that fits the new schema may lack a key or type that the old schema promises."""
     if not isinstance(old, dict) or not isinstance(new, dict):
         return old != new
     if not old or not new:

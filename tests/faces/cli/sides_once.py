@@ -12,9 +12,9 @@ from pipelines.fleet.trends.comparison import Trace
 
 
 class SidesOnce:
-    """A stand-in for `open_side`, which copies the tables of a side that it has opened before.
+    """A stand-in for `open_side`, which opens each side once and then copies the side's tables.
 
-    The files must not change. Notes about a side's gaps are made only when it is first opened.
+    The files must not change. Notes about a side's gaps are made only when the side is first opened.
     """
 
     def __init__(self) -> None:

@@ -62,7 +62,10 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def test_a_side_may_be_the_file_name_of_a_trace_in_the_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The commands of one trace accept file names, too. Ids, also those of captures, are looked up unchanged."""
+    """A side may be the file name of a trace in the lake, as in the commands of one trace.
+
+    Ids, also those of captures, are looked up unchanged.
+    """
     named = []
     monkeypatch.setattr(compared_sides, "_of_lake", lambda _, beginning, *__: named.append(beginning))
     monkeypatch.chdir(tmp_path)

@@ -88,7 +88,10 @@ def test_every_command_is_known_here() -> None:
 
 @pytest.mark.parametrize("command", first_of(["breakdown", "why", "graphs", "capture-path", "compare"], 1))
 def test_each_command_says_so_beside_its_numbers(files: tuple[Path, Path], tmp_path: Path, command: str) -> None:
-    """test_limiting_findings.py tests other commands, and asks `why`, `breakdown` and `graphs` by id."""
+    """Each command prints the caveat about a truncated file once with its numbers.
+
+    test_limiting_findings.py tests other commands, and asks `why`, `breakdown` and `graphs` by id.
+    """
     whole, part = files
     more = [word.replace("OUT", str(tmp_path)).replace("WHOLE", str(whole)) for word in OF_A_TRACE[command]]
     if command == "capture-path":  # one rank has no path through its ranks, so there is no number
@@ -113,9 +116,9 @@ def test_each_command_says_so_beside_its_numbers(files: tuple[Path, Path], tmp_p
 def test_answers_about_a_trace_of_a_lake_say_so_and_print_commands_for_it(
     files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This applies to `ask`, the tools for agents, and a page.
+    """Answers of `ask`, the tools for agents, and a page have the caveat and commands for the trace in the lake.
 
-    The file may no longer exist, and the lake's path has a blank.
+    The trace's file may no longer exist, and the lake's path has a blank.
     """
     monkeypatch.chdir(tmp_path)
     (row,) = json.loads(run("ingest", files[1], "--lake", "my lake", "--json").stdout)

@@ -59,7 +59,7 @@ def end_of(process: subprocess.Popen[bytes]) -> tuple[int, str]:
 
 @pytest.mark.parametrize("words", _parameters(PRINTING))
 def test_nobody_reads(words: list[object]) -> None:
-    """As with `| head -0`, the process ends by SIGPIPE, like other Unix tools, and prints nothing."""
+    """A process whose stdout has no reader, as with `| head -0`, ends by SIGPIPE and prints nothing."""
     read, write = os.pipe()
     os.close(read)
     process = start(words, write)
@@ -79,7 +79,10 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     "format", ["csv", *(pytest.param(name, marks=pytest.mark.slow) for name in ("json", "parquet"))]
 )
 def test_the_reader_stops_in_the_middle(lake: Lake, format: str) -> None:
-    """As with `| head -1`, the reader closes the pipe. The output is longer than the pipe's buffer."""
+    """A process ends like other Unix tools if its reader closes the pipe early, as with `| head -1`.
+
+    The output is longer than the pipe's buffer.
+    """
     query = "SELECT range::VARCHAR || 'x' AS x FROM range(3000)"
     words = [*TRACELAKE, "sql", query, "--lake", lake.root, "--format", format]
     process = start(words, subprocess.PIPE)
@@ -90,7 +93,7 @@ def test_the_reader_stops_in_the_middle(lake: Lake, format: str) -> None:
 
 
 def test_a_failure_is_one_whoever_reads(lake: Lake) -> None:
-    """The exit status is that of the failure, although the answer has no reader."""
+    """The exit status of a failure is that of the failure even if stdout has no reader."""
     read, write = os.pipe()
     os.close(read)
     process = start([*TRACELAKE, "sql", "SELECT nothing", "--lake", lake.root], write)
@@ -118,7 +121,8 @@ def test_every_entry_point_is_tested() -> None:
     """A new `python -m pipelines.…` must end as the others do, or be excepted here.
 
     bench prints only after it has measured for minutes. child_processes and isolated print to their parent. deliver is
-    a child of a training process. reference and flow write a file. The last three print nothing but errors.
+    a child of a training process. reference and flow write a file. deliver, reference and flow print nothing but
+    errors.
     """
     assert {words[1] for words in PRINTING} | {
         "pipelines.record.bench",

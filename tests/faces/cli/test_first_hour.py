@@ -111,7 +111,10 @@ def test_the_inventory_has_a_row_for_each_device_and_world_size(lake: Path) -> N
 def test_a_table_says_if_there_are_more_rows_and_other_formats_have_all(
     lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The lake has five names of kernels."""
+    """A table on the screen states if the answer has more rows, and other formats have all rows.
+
+    The lake has five names of kernels.
+    """
     asked, note = ("ask", "top-kernels", "--lake", lake), "rows; --top 0 shows all"
     monkeypatch.setattr(ask, "_ROWS", 4)
     assert f"only the first 4 {note}" in run(*asked).stderr

@@ -71,7 +71,7 @@ def test_traces_of_a_lake_are_found_by_id(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_lake_has_the_capture_of_the_same_job_and_rank(tmp_path: Path) -> None:
-    """Of two traces that captured graphs, the command uses the nearest.
+    """Of two traces that captured graphs, the command uses the one nearer in time.
 
     It does not use a warm-up trace or another job's capture.
     """
@@ -93,7 +93,7 @@ def test_a_lake_has_the_capture_of_the_same_job_and_rank(tmp_path: Path) -> None
 
 
 def shift(path: Path, seconds: float) -> None:
-    """Move all events of a trace to `seconds` later."""
+    """Move all events of a trace file `seconds` later."""
     document = json.loads(gzip.decompress(path.read_bytes()))
     for event in document["traceEvents"]:
         if "ts" in event:
@@ -154,7 +154,10 @@ def test_errors_say_what_to_do(tmp_path: Path) -> None:
 def test_a_file_of_several_processes_is_refused_as_the_trace_that_captured(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The reader's remedy, --process, refers to the other trace."""
+    """A file of several processes is refused as the trace that captured.
+
+    The reader's remedy, --process, is not printed, because that option refers to the other trace.
+    """
 
     @contextmanager
     def opened(*_: object, **__: object) -> Iterator[None]:

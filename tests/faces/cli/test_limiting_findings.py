@@ -179,7 +179,10 @@ def test_what_limits_a_file_is_said_beside_its_breakdown(check: str, tmp_path: P
 
 
 def test_an_answer_has_the_caveats_of_the_trace_that_captured_its_graphs() -> None:
-    """Three traces are open. An answer that names none of them has the caveats of all."""
+    """An answer has the caveats of its trace and of the trace that captured its graphs.
+
+    Three traces are open. An answer that names none of them has the caveats of all.
+    """
     caveats.add(LimitingFinding(trace, f"{trace}.json", "lost_kernels", "warning", "few") for trace in "abc")
     for answer, expected in (
         ({"trace_id": "a", "capture_trace_id": "b"}, ["a", "b"]),
@@ -252,7 +255,7 @@ def test_files_without_ranks_have_no_path_for_a_reason_with_a_remedy(tmp_path: P
 
 
 def test_what_tables_lack_is_a_caveat_of_json_too(capsys: pytest.CaptureFixture[str]) -> None:
-    """The caveats are also in JSON and in the answers of MCP, because programs and models do not read stderr."""
+    """Caveats about missing tables are in JSON and in the answers of MCP. Programs and models do not read stderr."""
     assert caveats.with_caveats({"a": 1}) == {"a": 1}
     caveats.print_caveat("out of date", "kernels: of an older model")
     assert "out of date: kernels: of an older model" in capsys.readouterr().err
@@ -329,7 +332,7 @@ def on_todays_page(lake: Path) -> str:
 
 
 def of_query(query: str) -> dict[str, Callable[[Path], str]]:
-    """Return the interfaces that answer a query. Each value returns the caveats of its answer."""
+    """Return a function for each interface, which asks the query and returns the caveats of the answer."""
     return {
         "sql": lambda lake: run("sql", query, "--lake", lake).stderr,
         "MCP's sql": through_a_tool("sql", query=query),
@@ -339,7 +342,7 @@ def of_query(query: str) -> dict[str, Callable[[Path], str]]:
 
 
 def of_trace(trace_id: str) -> dict[str, Callable[[Path], str]]:
-    """Return the interfaces that name a trace."""
+    """Return a function for each interface, which asks about one trace and returns the caveats of the answer."""
     return {
         **of_query(f"SELECT count(*) FROM kernels WHERE trace_id = '{trace_id}'"),
         "sql, by a subquery": of_query(
@@ -379,7 +382,7 @@ MEANING = {rule["check_name"]: rule["meaning"] for rule in rule_rows("limiting_f
 
 @pytest.fixture(scope="module")
 def ids(lake: Path) -> dict[str, str]:
-    """Return the id of each trace, by its finding."""
+    """Return the trace ids by the name of the trace's finding."""
     with Lake(lake).connect(["traces"]) as con:
         return {Path(file).stem: trace for file, trace in con.execute("SELECT file, trace_id FROM traces").fetchall()}
 
@@ -464,7 +467,7 @@ def con() -> duckdb.DuckDBPyConnection:
 
 @pytest.fixture
 def locked(con: duckdb.DuckDBPyConnection) -> Iterator[LockedLake]:
-    """Yield the same tables, which are read within limits."""
+    """Yield the tables of `con` in a connection for untrusted queries, with its limits."""
     with LockedLake(lambda _: con) as locked:
         yield locked
 
@@ -486,7 +489,7 @@ def locked(con: duckdb.DuckDBPyConnection) -> Iterator[LockedLake]:
         ("FROM straggler_ranks WHERE capture_id = 'ab'", [f"1 of 2 traces {EARLY}", f"1 of 2 traces {LOST.replace('have', 'has', 1)}", "1 of 3 ranks is missing"]),
         ("FROM straggler_ranks JOIN captures USING (capture_id) WHERE capture_id = 'cd'", [f"1 of 2 traces {LOST.replace('have', 'has', 1)}"]),
         ("FROM capture_ranks WHERE trace_id = 'b'", ["1 of 3 ranks is missing"]),
-        # The rows of other traces count, too.
+        # The rows of other traces count.
         ("FROM kernels WHERE trace_id <> 'b'", [f"1 of 4 traces {EARLY}", f"2 of 4 traces {LOST}"]),
         ("SELECT 1 FROM kernels WHERE trace_id = 'b' AND 1 < (SELECT count(*) FROM ops)", [f"1 of 4 traces {EARLY}", f"2 of 4 traces {LOST}"]),
         # These tables are the findings, or have no findings.

@@ -93,7 +93,7 @@ def test_of_a_trace_file_the_rows_of_its_events_are_known(tmp_path: Path) -> Non
 
 
 def test_the_process_of_a_file_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reader recommends this option for a file with several processes."""
+    """`tables --of` passes --process to the reader, which recommends this option for a file with several processes."""
     processes: list[str | None] = []
 
     @contextmanager

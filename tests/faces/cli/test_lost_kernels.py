@@ -44,7 +44,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def test_a_command_says_so_beside_its_numbers(files: tuple[Path, Path]) -> None:
-    """test_limiting_findings.py tests the other commands."""
+    """`breakdown` prints the caveat with its numbers. test_limiting_findings.py tests the other commands."""
     for file, n in zip(files, (0, 1), strict=True):
         assert run("breakdown", file).stdout.count(f"caveat: {SENTENCE}") == n
     (answer,) = json.loads(run("breakdown", files[1], "--json").stdout)
@@ -69,7 +69,10 @@ def test_a_saved_path_and_a_notebook_say_it(files: tuple[Path, Path], tmp_path: 
 
 @pytest.mark.slow  # 4 s
 def test_a_saved_path_says_how_bad_it_is_as_its_file_does(tmp_path: Path) -> None:
-    """One launch of 201 has no GPU work, which is a warning."""
+    """A saved path has the same caveats, with the same severities, as its file.
+
+    One launch of 201 has no GPU work, which is a warning.
+    """
     events = [
         e for i in range(201) for e in (call("cudaLaunchKernel", 20 * i, 5, i + 1), kernel("k", 20 * i + 9, 5, i + 1))
     ]

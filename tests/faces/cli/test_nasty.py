@@ -292,7 +292,7 @@ def test_recordings_and_their_flame_graph(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", NASTY)
 def test_pictures_say_the_name(name: str) -> None:
-    """The tooltip or text is exactly the visible name, and no element is made of the name."""
+    """The tooltip or text in a chart is exactly the visible name, and the name creates no element."""
     shown = visible(name)
     span = Span(name, 0, name, 0, 5_000, 90_000, (Stall("event", 5_000, name, 0),))
     drawn = {

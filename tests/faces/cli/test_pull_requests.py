@@ -62,7 +62,10 @@ def test_markdown_has_verdict_causes_work_and_where_to_look(tmp_path: Path) -> N
 
 
 def without_gpu_work(*, control: bool, test: bool) -> Comparison:
-    """Return a comparison of two ranks that have no GPU work in these sides. Rank 0 has 5 ms in the other sides."""
+    """Return a comparison of two ranks.
+
+    `control`, `test`: whether this side has no GPU work. Otherwise rank 0 has 5 ms.
+    """
     sides = [Window("t", 3, 0, 10**7, 10**7, None if lacks else 5 * 10**6, 0) for lacks in (control, test)]
     times = [0 if lacks else 5 * 10**6 for lacks in (control, test)]
     pair, gpu_time = Pair("rank 0", 0, *sides), Short(*times, "mm", times[1] - times[0], "mm", times[1] - times[0])
@@ -74,7 +77,7 @@ def without_gpu_work(*, control: bool, test: bool) -> Comparison:
 
 @pytest.mark.parametrize("lacking", [(False, False), (False, True), (True, False), (True, True)])
 def test_gpu_time_that_was_not_recorded_is_unknown(lacking: tuple[bool, bool]) -> None:
-    """The change is neither 0 nor 100 % less."""
+    """The change of GPU time that a side did not record is unknown. It is neither 0 nor 100 % less."""
     comparison, is_known = without_gpu_work(control=lacking[0], test=lacking[1]), not any(lacking)
     text = markdown(comparison, replace(comparison, by="cause"), ("a", "b"), [], 15)
     cells = ["not recorded" if lacks else "5.00 ms" for lacks in lacking]
@@ -92,7 +95,7 @@ def test_gpu_time_that_was_not_recorded_is_unknown(lacking: tuple[bool, bool]) -
 
 
 def test_what_the_tables_lack_is_in_the_comment(capsys: pytest.CaptureFixture[str]) -> None:
-    """Caveats are on stderr, too, but stderr is not in the comment."""
+    """The comment contains the caveats, because stderr is not in the comment."""
     comparison = without_gpu_work(control=False, test=False)
     caveats.print_caveat("left out", "rank3.json is damaged")
     _print_markdown(comparison, replace(comparison, by="cause"), ("a", "b"), ["step 8 is left out"], 15, None, [])
@@ -221,7 +224,10 @@ def action(folder: Path, **inputs: str) -> int:
 
 @pytest.mark.parametrize("ours", ["", "7\n"], ids=["first push", "next push"])
 def test_the_action_comments_once_and_leaves_other_comments_alone(ours: str, tmp_path: Path) -> None:
-    """`gh` is a program that records its arguments. The `--jq` of the real `gh` selects our comment."""
+    """The action updates its own comment and leaves other comments unchanged.
+
+    `gh` is a program that records its arguments. The `--jq` of the real `gh` selects our comment.
+    """
     gh = tmp_path / "gh"
     gh.write_text(
         f'#!/bin/sh\nprintf "%s|" "$@" >> {tmp_path}/calls\ncase "$*" in *--jq*) printf "%s" "{ours}";; esac\n'
@@ -239,7 +245,7 @@ def test_the_action_comments_once_and_leaves_other_comments_alone(ours: str, tmp
 
 
 def test_the_action_hands_its_inputs_over_as_variables() -> None:
-    """A script that contains an input would execute it."""
+    """The action passes its inputs to scripts as variables. A script that contains an input would execute it."""
     text = yaml.safe_load((ROOT / "action" / "action.yml").read_text())
     assert text["runs"]["using"] == "composite"
     for step in text["runs"]["steps"]:

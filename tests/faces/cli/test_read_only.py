@@ -40,7 +40,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def closed(lake: Path) -> Iterator[Path]:
     """Yield the lake mounted read-only at another path.
 
-    If mounting is refused, it is a copy that the process may not write.
+    If mounting is refused, yield a copy of the lake that the process may not write.
     """
     place = lake.parent / "mounted"
     place.mkdir()

@@ -192,9 +192,9 @@ def pieces(shown: str) -> list[list[str]]:
 
 
 def printed(shown: str, said: list[str]) -> list[list[str]]:
-    """Return the same parts of the printed lines.
+    """Return the printed lines that correspond to the parts of a shown answer.
 
-    The first starts at the first line, each other part at its own first line.
+    The first part starts at the first printed line, each other part at its own first line.
     """
     parts = pieces(shown)
     starts = [0, *(said.index(part[0]) for part in parts[1:])]

@@ -35,7 +35,7 @@ finally:
 
 
 def imported(heavy: tuple[str, ...], *words: object) -> list[str]:
-    """Return which of these modules are loaded when a command ends."""
+    """Run a command in a new process. Return which of the named modules are loaded when it ends."""
     command = [sys.executable, "-c", _SEEN, ",".join(heavy), *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -119,7 +119,10 @@ def test_a_query_imports_what_it_needs(lake: Path, query: str) -> None:
 
 
 def test_a_page_binds_no_values() -> None:
-    """A bound value imports pandas, which takes a tenth of a page's time."""
+    """The code of a report binds no value to a query.
+
+    A bound value imports pandas, which takes a tenth of a page's time.
+    """
     bound = re.compile(r"[ =(]\$\w+\b|\?[\",) ]")
     pages = [*Path(report.__path__[0]).rglob("*.py")]
     assert len(pages) > 20
@@ -128,7 +131,10 @@ def test_a_page_binds_no_values() -> None:
 
 @pytest.mark.slow  # eight processes; the imports of a query are tested below
 def test_one_more_trace_imports_no_pandas(lake: Path, tmp_path: Path) -> None:
-    """Values bound to a query's parameters would import it."""
+    """Reporting, ingesting and computing one trace import no pandas.
+
+    Values bound to a query's parameters would import it.
+    """
     assert (
         imported(("pandas",), "report", write_trace(tmp_path / "page.json", 0), "--out", tmp_path / "page.html") == []
     )

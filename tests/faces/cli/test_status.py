@@ -66,7 +66,10 @@ def test_nothing_is_wrong(watched: Watched) -> None:
 
 
 def test_files_that_wait(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files wait since they arrived, because `cp -p` copies the time of an old file's last change."""
+    """Files wait since their arrival, not since their last change.
+
+    `cp -p` copies the time of an old file's last change.
+    """
     age(write_trace(watched.inbox / "rank1.json", 1), 7 * 86_400)
     monkeypatch.setattr(pipelines.lake.status, "time", SimpleNamespace(time=lambda: time.time() + 1800))
     code, answer, _ = watched.ask()
@@ -205,9 +208,9 @@ class FakeStore:
 
 
 def test_of_a_store_without_a_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The watched folder of the environment, as in our image, is not scanned.
+    """For a store without a disk, the watched folder of the environment is not scanned.
 
-    A folder that the user named is an error.
+    Our image sets this variable. A folder that the user named is an error.
     """
     monkeypatch.setattr("pipelines.runs.store.open_store", lambda _: FakeStore())
     monkeypatch.setenv("TRACELAKE_INBOX", str(tmp_path))
@@ -240,7 +243,10 @@ def test_for_people(watched: Watched) -> None:
 
 @pytest.mark.slow  # tests/lake/test_superseded.py tests which trace supersedes which
 def test_a_trace_that_gave_way_to_a_better_one_is_nothing_wrong(watched: Watched) -> None:
-    """A file that is ingested while it is being written arrives truncated first, and whole later."""
+    """A trace that was superseded by a better one is not reported as wrong.
+
+    A file that is ingested while it is being written arrives truncated first, and whole later.
+    """
     whole = world.write_trace(watched.inbox / "rank5.json", 5, n=12)
     data = whole.read_bytes()
     for content in (data[: len(data) // 2], data):

@@ -44,7 +44,7 @@ def test_it_fits_a_screen_and_a_file_alone_is_the_same_question(trace: Path) -> 
     said = once("why", trace).stdout
     assert run(trace).stdout == said
     lines = said.splitlines()
-    # Commands are not wrapped, however long, so that they can be copied. Caveats are not cut, either.
+    # Commands are not wrapped, however long, so that they can be copied. Caveats are not cut.
     own = [line for line in lines if "tracelake what-if" not in line and not line.startswith(("info", "warning"))]
     assert max(map(len, own)) <= 80 and len(lines) <= 45
     text = " ".join(said.split())
@@ -184,15 +184,15 @@ def test_what_is_saved_by_gaps_in_which_the_trace_lacks_events_says_so_beside_th
     ("options", "command"), [("--remove cause:start", "what-if job/ --remove cause:start"), (None, "capture-path job/")]
 )
 def test_the_command_of_a_cause_of_a_capture(options: str | None, command: str) -> None:
-    """A cause that was not retimed has the command that shows the path."""
+    """The command of a cause that was not retimed shows the path. For other causes it retimes the cause."""
     cause = Cause({"cause": "start"}, [{"rank": 1, "name": "outside operators", "cause_options": options}])
     assert cause.command("job/") == f"tracelake {command}"
 
 
 def test_what_a_late_rank_saves_is_told_of_the_rank_that_is_retimed() -> None:
-    """Two ranks are late in turn.
+    """The saving of a late rank is printed with the rank that is retimed.
 
-    Without the copies of one rank the other is still late, so the sentence names the retimed rank.
+    Two ranks are late in turn. Without the copies of one rank the other is still late.
     """
     row = {
         "duration_ns": 5000,

@@ -228,7 +228,7 @@ def test_steps_that_go_back_in_time_are_clipped():
 
 @pytest.mark.parametrize("name", ["a.pt.trace.json", "a.json.gz"])
 def test_an_overlay_of_another_trace_stays(con, tmp_path, name):
-    """Two ranks may be in one file.
+    """An overlay of another trace is not replaced, because two ranks may be in one file.
 
     An overlay of the same trace is replaced, and so is a file that is not an overlay.
     """
@@ -336,7 +336,10 @@ def test_arrows_of_an_overlay_of_an_overlay_are_not_tied_to_the_earlier_ones(con
 
 
 def test_memory_events_without_their_arguments_are_no_counter() -> None:
-    """A trace whose arguments were removed has such events."""
+    """Memory events without arguments are not drawn as a counter.
+
+    They come from traces whose arguments were removed.
+    """
     arguments: list[tuple[int, dict[str, int]]] = [(10, {}), (20, {"Bytes": 8})]
     con, trace_id = connect(
         [{"ph": "i", "name": "[memory]", "pid": 1, "tid": 1, "ts": ts, "args": args} for ts, args in arguments]

@@ -51,7 +51,10 @@ def as_it_was(con: duckdb.DuckDBPyConnection) -> dict[str, np.ndarray]:
 
 @pytest.mark.slow
 def test_without_a_change_nothing_moves(tmp_path: Path) -> None:
-    """The path's rule requires more: time that the model does not explain must stay, too."""
+    """Without a change no event moves.
+
+    This requires more than the path's rule, because time that the model does not explain must also stay.
+    """
     spec = CaptureSpec(ranks=1, steps=3, seed=3, include_python_frames=True)
     traces = [random_capture(1), random_capture(2), write_capture(spec, tmp_path).ranks[0].path]
     for trace in traces:
@@ -97,7 +100,10 @@ def drawn(trace: dict[str, Any] | Path, scenario: Scenario, folder: Path) -> dic
 
 @pytest.mark.slow  # 2 s; without a change nothing moves, see above
 def test_a_path_that_did_not_change_is_drawn_as_the_overlay_draws_it(tmp_path: Path) -> None:
-    """Both show the rows of `critical_path`, even if a step waits for work of the previous step."""
+    """An unchanged path is drawn as by the overlay.
+
+    Both show the rows of `critical_path`, even if a step waits for work of the previous step.
+    """
     for number, (trace, annotation) in enumerate(((random_capture(1), ""), (HELD_UP, "ProfilerStep"))):
         con, trace_id = connect(trace)
         request = WindowRequest(trace_id, "w", "default", annotation)
@@ -137,9 +143,9 @@ def test_a_chain_of_halved_kernels(tmp_path: Path) -> None:
 
 
 def test_a_kernel_made_slower_pushes_the_next_one(tmp_path: Path) -> None:
-    """The stream is idle between the two kernels, so the graph has no edge between them.
+    """A slower kernel pushes the next kernel on its stream.
 
-    The drawing keeps them apart.
+    The stream is idle between the two kernels, so the graph has no edge between them. The drawing keeps them apart.
     """
     trace = json.loads(textbook("cpu_bound").text)
     kernels = [e for e in drawn(trace, scaled(computation=30), tmp_path)["traceEvents"] if e.get("cat") == "kernel"]
@@ -148,9 +154,9 @@ def test_a_kernel_made_slower_pushes_the_next_one(tmp_path: Path) -> None:
 
 
 def test_a_clock_keeps_other_events_in_place() -> None:
-    """Graph events 10-20 and 30-50 move to 10-15 and 25-35.
+    """Events outside the graph keep their distance to graph events, but do not pass any of these.
 
-    Other events keep their distance, but do not pass any of these.
+    Graph events 10-20 and 30-50 move to 10-15 and 25-35.
     """
     clock = Clock(np.array([10, 20, 30, 50]), np.array([10, 15, 25, 35]), np.array([False, True, False, True]))
     starts = clock.move(np.array([0, 9, 10, 12, 18, 20, 25, 29, 30, 45, 50, 60]), ends=False)

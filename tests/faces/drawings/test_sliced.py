@@ -70,7 +70,10 @@ def test_a_step_of_a_rank_has_its_events_and_the_work_that_it_launched(lake: Pat
 
 
 def test_a_step_is_without_what_ends_at_its_start_or_begins_at_its_end() -> None:
-    """Steps follow each other without a gap, so the previous step would be included, too."""
+    """A slice of a step has no event that ends at the step's start or begins at its end.
+
+    Steps follow each other without a gap, so these events belong to the steps before and after.
+    """
     events = [
         ("before", 0, 10),
         ("into it", 5, 6),
@@ -153,7 +156,10 @@ def test_times_of_rows_are_no_values(lake: Path, tmp_path: Path) -> None:
     ],
 )
 def test_the_steps_are_listed_without_another_command(n: int, said: str) -> None:
-    """Files are not in a lake, so a command that queries a lake cannot list their steps."""
+    """The error about a missing step lists the trace's steps.
+
+    Files are not in a lake, so a command that queries a lake cannot list them.
+    """
     con = duckdb.connect()
     con.execute("CREATE TABLE traces AS SELECT 'a' AS trace_id, 'a.json' AS file, 0 AS rank")
     con.execute(f"CREATE TABLE profiler_steps AS SELECT 'a' AS trace_id, 5 + range AS step FROM range({n})")

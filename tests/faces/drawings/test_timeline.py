@@ -149,7 +149,10 @@ def test_arrows_lead_from_rank_to_rank_to_the_last_one(
 def test_collectives_that_are_not_used_have_no_arrow(
     con: duckdb.DuckDBPyConnection, capture_id: str, tmp_path: Path
 ) -> None:
-    """The ranks of these collectives do not leave together, so it is unknown whether a rank waited for the last."""
+    """Refused collectives have no arrow.
+
+    Their ranks do not leave together, so it is unknown whether a rank waited for the last.
+    """
     own = copied(con)
     own.execute("UPDATE collectives SET refused_reason = 'noisy_ends: 400 us' WHERE collective_id <> 3")
     events = merged(write_timeline(own, capture_id, tmp_path / "used.json").path)
@@ -203,7 +206,10 @@ def test_arrows_that_leave_the_step_are_left_out(
 def test_a_rank_that_is_not_aligned_has_no_place_among_the_others(
     con: duckdb.DuckDBPyConnection, capture_id: str, tmp_path: Path
 ) -> None:
-    """Its collectives are matched, but their times on the other ranks' clock are unknown."""
+    """A rank whose clock is not aligned has no arrows to other ranks.
+
+    Its collectives are matched, but their times on the other ranks' clock are unknown.
+    """
     own = copied(con)
     own.execute("UPDATE clock_offsets SET offset_ns = NULL, error_ns = NULL WHERE rank = 2")
     written = write_timeline(own, capture_id, tmp_path / "two.json")

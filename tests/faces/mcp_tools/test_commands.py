@@ -58,7 +58,10 @@ def test_what_helps_and_its_proof_agree(served: tuple[dict[str, Tool], list[str]
 
 @pytest.mark.slow  # 20 s
 def test_the_options_of_each_fix_give_what_it_saves(tmp_path: Path) -> None:
-    """The window has an unpinned loader, float32 kernels, an avoidable wait, and a garbage collection."""
+    """`what_if` with the options of a fix gains what the fix saves.
+
+    The window has an unpinned loader, float32 kernels, an avoidable wait, and a garbage collection.
+    """
     events = [*loading("enumerate(DataLoader)#_SingleProcess"), call("cudaDeviceSynchronize", 412, 830, 8)]
     events += [annotation("gc.collect", 1250, 300), op("aten::mm", 1550, 10), *launched(1552, (1570, 300), 2, FLOAT32)]
     file = tmp_path / "a.json"
@@ -167,7 +170,7 @@ def test_an_answer_of_many_nested_lists_is_cut_further() -> None:
 def test_a_folder_with_the_name_of_an_id_is_not_read(
     served: tuple[dict[str, Tool], list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Days of captures have such names, for example 20250131."""
+    """A folder whose name is that of an id is not read. Days of captures have such names, for example 20250131."""
     (tmp_path / "20250131").mkdir()
     trace(tmp_path / "20250131", "rank0.json", 100)
     monkeypatch.chdir(tmp_path)
@@ -176,7 +179,7 @@ def test_a_folder_with_the_name_of_an_id_is_not_read(
 
 
 def test_commands_run_in_an_empty_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Otherwise a command could read a file or folder whose name is the id."""
+    """Commands run in an empty folder. Otherwise a command could read a file or folder whose name is the id."""
     program = tmp_path / "python"
     program.write_text('#!/bin/sh\nprintf \'{"beside": "%s"}\' "$(ls -A)"\n')
     program.chmod(0o755)
@@ -253,7 +256,10 @@ def test_the_skill_is_printed_and_names_only_commands_that_are_there() -> None:
 
 @pytest.mark.slow  # 3 s
 def test_what_is_not_computed_is_not_said_to_be_missing(served: tuple[dict[str, Tool], list[str]]) -> None:
-    """`why` reads tables. If the tables are not computed, the trace may still have a path."""
+    """`why` does not report an uncomputed path as missing.
+
+    `why` reads tables. If these are not computed, the trace may still have a path.
+    """
     tools, (fast, _) = served
     with pytest.raises(QueryFailed, match=r"is unknown: .*not computed.*tracelake materialize") as refused:
         answer(tools["why"], trace=fast)

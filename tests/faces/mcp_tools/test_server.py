@@ -24,7 +24,7 @@ pytestmark = WITH_SDK
 def _sdk() -> tuple[Any, Any]:
     """Import anyio, which mcp needs, and mcp.
 
-    That takes half a second, and every worker imports this file, so it is done late.
+    The import takes half a second. It is done late, because every worker imports this file.
     """
     return import_module("anyio"), import_module("mcp")
 
@@ -37,7 +37,7 @@ def new_client(lake: Path, *options: str) -> Any:
 
 
 def talk(lake: Path, said: Callable[[Any], Awaitable[None]], *options: str) -> None:
-    """Start the command, and run `said` with a client of it."""
+    """Start the command, connect a client, and run `said(client)`."""
     anyio, _ = _sdk()
 
     async def run() -> None:
@@ -49,7 +49,10 @@ def talk(lake: Path, said: Callable[[Any], Awaitable[None]], *options: str) -> N
 
 
 def test_the_declarations_are_few_and_short(tmp_path: Path) -> None:
-    """Every session has the declarations in its context, as sent over the wire, with the server's instructions."""
+    """The declarations of tools, with the server's instructions, have fewer than 6,000 characters.
+
+    Every session has them in its context.
+    """
     from pipelines.faces.mcp_tools.server import make_server
 
     anyio, mcp = _sdk()

@@ -150,7 +150,10 @@ def test_what_cannot_be_answered_is_told(
 
 # tests/runs/test_digest.py tests a digest.
 def test_why_says_what_limits_the_trace_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Findings of severity info are not among the path's caveats, but the others are."""
+    """`why` lists each limiting finding once.
+
+    Findings of severity info are not among the path's caveats, but the others are.
+    """
     rows = {
         "path": [{"trace_id": "ab", "path": "/x/a.json"}],
         "findings": [

@@ -205,7 +205,7 @@ def test_tables_of_ibis_warn_of_traces_on_which_a_model_failed(
 
 
 def test_why_says_what_is_not_computed(both: TraceAnalysis, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A path that was not computed may still exist."""
+    """`why` names the tables that are not computed, because a path that was not computed may still exist."""
     first, other = both.traces
     rows: dict[str, list[dict[str, Any]]] = {table: [] for table in TABLES_OF_WHY}
     lacking: list[str] = []
@@ -240,7 +240,10 @@ def test_data_frames(both: TraceAnalysis) -> None:
 
 @pytest.mark.slow  # tests/faces/cli/test_start.py tests imports of commands
 def test_the_first_answer_needs_no_ibis(lake: Lake) -> None:
-    """Ibis takes two seconds to import. An answer needs neither Ibis nor recomputation."""
+    """An answer from stored tables does not import Ibis, which takes two seconds.
+
+    It also imports neither pandas, torch nor dagster.
+    """
     materialize_all(lake, TABLES)
     program = (
         "import sys; from pipelines.faces.notebook import TraceAnalysis; "
@@ -280,7 +283,7 @@ def test_every_chart_names_columns_of_its_rows(both: TraceAnalysis, name: str) -
 
 
 def drawn_together(chart: Chart, *channels: str) -> dict[tuple, list[dict]]:
-    """Return the rows of each combination of values of these channels, such as a bar, line or point."""
+    """Group a chart's rows by the values of these channels. A group is a bar, line or point."""
     fields, rows = [chart.spec["encoding"][channel]["field"] for channel in channels], chart.data.to_dicts()
     groups = {tuple(row[field] for field in fields): [] for row in rows}
     for row in rows:
@@ -289,7 +292,7 @@ def drawn_together(chart: Chart, *channels: str) -> dict[tuple, list[dict]]:
 
 
 def test_no_bar_is_of_two_traces(lake: Lake, both: TraceAnalysis) -> None:
-    """Two of the three traces are of rank 0, but of different jobs."""
+    """No bar or point of a chart mixes two traces. Two of the three traces are of rank 0, but of different jobs."""
     with TraceAnalysis(lake=lake) as analysis:
         breakdown, overlap = analysis.plot.breakdown(), analysis.plot.overlap()
         (alone,) = (trace for trace in analysis.traces if trace.trace_id not in {t.trace_id for t in both.traces})

@@ -117,7 +117,9 @@ def printed_summary(lines: list[str]) -> dict[str, float]:
 def test_the_example_of_the_document(
     home: Path, pandas: Any, capsys: pytest.CaptureFixture, recwarn: pytest.WarningsRecorder
 ) -> None:
-    """With pandas the program runs twice, so that the overlay of the first run is next to the trace.
+    """The document's example prints the document's numbers.
+
+    With pandas the program runs twice. In the second run the overlay of the first run is next to the trace.
 
     No warning is ours (HTA-27).
     """
@@ -359,7 +361,10 @@ def test_trace_loads_as_htas(
 
 
 def test_names_of_files_are_relative_to_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """HTA joins names this way. The name of a file outside the folder is relative to the working folder."""
+    """Names of files are relative to the trace folder, as in HTA.
+
+    The name of a file outside the folder is relative to the working folder.
+    """
     monkeypatch.chdir(tmp_path)
     for path in ("run/a.json", "run/both.json", "both.json", "b.json"):
         Path(path).parent.mkdir(exist_ok=True)

@@ -61,9 +61,9 @@ def nodes_of(frame: Any, symbols: SymbolTable) -> set[int]:
 
 
 def test_htas_window_and_nodes_come_out_of_the_frames(shared: Path, analyzer: TraceAnalysis, graph: CPGraph) -> None:
-    """The program is that of HTA's critical_path_analysis and create_event_nodes.
+    """HTA's own code finds HTA's window and nodes in the frames.
 
-    The events are those of HTA's output.
+    The code is that of critical_path_analysis and create_event_nodes. The events are those of HTA's output.
     """
     expected = golden(shared, "simple_add__alexfwd_1")
     trace_df, symbols = analyzer.t.get_trace(0), analyzer.t.symbol_table
@@ -160,7 +160,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TraceAnalysis]:
 
 
 def test_calls_and_their_work_steps_and_times(made: TraceAnalysis) -> None:
-    """There are two kernels of one call, a call without work, work without a call, stream 0, and a late launch."""
+    """The frame links calls with their work, and has steps and times as HTA's.
+
+    There are two kernels of one call, a call without work, work without a call, stream 0, and a late launch.
+    """
     frame = made.t.get_trace(0)
     assert list(frame["s_name"]) == [event["name"] for event in CALLS[:9]]
     assert list(frame["index_correlation"]) == [-1, -1, 6, 0, 8, 2, 2, 0, 4]
@@ -175,7 +178,10 @@ def test_fractions_of_a_microsecond_stay(made: TraceAnalysis) -> None:
 
 
 def test_an_event_whose_time_is_lost_has_no_row(made: TraceAnalysis) -> None:
-    """Its NaN would turn the times of all other events into floats, which cannot represent ns since 1970 exactly."""
+    """An event whose time is lost has no row.
+
+    Its NaN would turn the times of all other events into floats, which cannot represent ns since 1970 exactly.
+    """
     frame = made.t.get_trace(2)
     assert list(frame["s_name"]) == ["a", "b"] and frame["ts"].dtype.kind == "i"
 

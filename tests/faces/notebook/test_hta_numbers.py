@@ -87,7 +87,10 @@ def test_temporal_breakdown_and_overlap(sampled: TraceAnalysis, theirs: dict[str
 
 @pytest.mark.slow  # tests/sql/summary/test_hta_analyses.py tests the tables
 def test_kernel_breakdown(sampled: TraceAnalysis, theirs: dict[str, Any]) -> None:
-    """All names are requested, because with fewer HTA computes max, min, mean and deviation of the sums."""
+    """The kernel breakdown equals HTA's for all names.
+
+    With fewer names HTA computes max, min, mean and deviation of the sums.
+    """
     _, kernels = sampled.get_gpu_kernel_breakdown(num_kernels=None)
     columns = ("sum", "max", "min", "mean")
     ours = {

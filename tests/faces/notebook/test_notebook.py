@@ -73,7 +73,10 @@ def path(asked: tuple[CriticalPath, list[Any]]) -> CriticalPath:
 
 
 def test_commands_find_the_trace_by_its_file_or_in_its_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lake of an analysis of files is temporary, so a command cannot open it."""
+    """Printed commands name the trace by its file, or by its id if the user opened a lake.
+
+    The lake of an analysis of files is temporary, so a command cannot open it.
+    """
     (tmp_path / "rank0.json").touch()
     monkeypatch.chdir(tmp_path)
     of_file, of_lake = Trace("rank0.json"), Trace("rank0.json", lake="lake")
@@ -137,7 +140,10 @@ def test_the_path_is_asked_of_networkx(asked: tuple[CriticalPath, list[Any]]) ->
 
 
 def test_the_digraph_can_be_edited(analysis: TraceAnalysis, path: CriticalPath) -> None:
-    """networkx computes the path of the graph. After an edit it computes the length that the same scenario has."""
+    """networkx finds the same path in the exported graph.
+
+    After an edit it computes the length that the same scenario has.
+    """
     graph = path.to_networkx()
     steps = path.table("critical_path").order_by("seq").to_pyarrow().to_pylist()
     chosen = [2 * s["src_event_id"] + (not s["src_is_start"]) for s in steps]
@@ -224,7 +230,10 @@ def test_networkxs_own_ways_with_a_graph(path: CriticalPath) -> None:
 
 
 def test_copies_and_pickles_are_paths(asked: tuple[Any, list[Any]]) -> None:
-    """They are copied before and after networkx's dictionaries are built, and with an edit not yet searched."""
+    """Copies and pickles of a path are paths with the same answer.
+
+    They are copied before and after networkx's dictionaries are built, and with an edit not yet searched.
+    """
     pair, (path, _) = asked[0], asked[0]
     own = copy.copy(path)
     for _ in ("empty", "filled"):
@@ -303,7 +312,7 @@ def events_of(file: str) -> list[dict]:
 
 @pytest.mark.slow  # tests/faces/drawings tests overlays
 def test_overlay(analysis: TraceAnalysis, capture: Capture, path: CriticalPath, tmp_path: Path) -> None:
-    """It equals the command's overlay, also for a restored path. The path of another rank is refused."""
+    """The notebook's overlay equals the command's, also for a restored path. The path of another rank is refused."""
     restored = restore_cpgraph(path.save(tmp_path / "a"))
     drawn = analysis.overlay_critical_path_analysis(0, restored, str(tmp_path / "ours"))
     flags = ("--no-counters", "--only-critical")
@@ -365,7 +374,10 @@ def test_switches_are_those_of_the_command_line(analysis: TraceAnalysis, capture
 
 @pytest.mark.slow  # tests/critical_path/test_data_dependencies.py tests the dependencies
 def test_operators_follow_their_data(shared: Path, tmp_path: Path) -> None:
-    """The execution trace is next to the file, and is detected or passed, as on the command line."""
+    """With an execution trace, operators depend on the operators that produce their data.
+
+    The execution trace is next to the file, and is detected or passed, as on the command line.
+    """
     folder = shared / "traces" / "ranks" / "dlrm_8"
     file, beside = folder / "worker0.json.gz", folder / "execution_trace_0.json.gz"
     with TraceAnalysis({0: file}) as analysis:
@@ -444,7 +456,7 @@ def test_a_file_of_several_ranks_has_all_their_traces(tmp_path: Path) -> None:
 
 
 def test_profiler_steps_may_be_operators(tmp_path: Path) -> None:
-    """PyTorch 1.8 recorded them so."""
+    """Profiler steps may be recorded as operators, as by PyTorch 1.8."""
     steps = [x("cpu_op", "ProfilerStep#3", 0, 5), x("user_annotation", "ProfilerStep#2", 5, 5)]
     others = [x("gpu_user_annotation", "ProfilerStep#4", 0, 5), x("cpu_op", "ProfilerStep#x", 0, 5)]
     (tmp_path / "a.json").write_text(json.dumps({"traceEvents": [*steps, *others]}))

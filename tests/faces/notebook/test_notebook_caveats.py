@@ -13,7 +13,10 @@ from tests.faces.cli.test_limiting_findings import CAPTURES
 
 @pytest.mark.slow  # 2 s; test_caveats.py tests each caveat
 def test_caveats_stand_beside_the_summary(shared: Path, capsys: pytest.CaptureFixture) -> None:
-    """The trace of AMD's GPUs has no cuda_sync events, about which HTA's summary would print nothing."""
+    """Caveats are printed with the summary, but on stderr.
+
+    The trace of AMD's GPUs has no cuda_sync events, about which HTA's summary would print nothing.
+    """
     trace = shared / "traces" / "single" / "mi300_rccl_metadata.json.gz"
     with TraceAnalysis(trace_files={0: str(trace)}) as analyzer:
         path, success = analyzer.critical_path_analysis(0)

@@ -76,9 +76,9 @@ def test_a_stretch_of_the_queue_has_its_most_and_its_last() -> None:
 
 
 def test_queue_lengths_are_of_the_time() -> None:
-    """Trace a has 1,000 launches 1 ms apart, each of which starts 5 us later. Trace b has no duration.
+    """Trace a has 1,000 launches 1 ms apart, whose work starts 5 us later.
 
-    Another stream of trace a has 4 launches, two of them at the same time.
+    Trace b has no duration. Another stream of trace a has 4 launches, two of them at the same time.
     """
     changes = of(
         "trace_id stream at_ns change queue_length",
@@ -165,7 +165,7 @@ def test_graph_time() -> None:
 
 
 def test_coverage_says_what_replays_ran() -> None:
-    """Work of a replay whose launch is not in the trace counts as replayed, but a kernel outside a graph does not."""
+    """Work of a replay counts as replayed even if its launch is not in the trace. A kernel outside a graph does not."""
     work = of(
         "trace_id event_id op_event_id not_modelled source duration_ns",
         ("a", 1, 9, None, "capture", 10_000), ("a", 2, 8, None, "launch", 20_000),
@@ -216,7 +216,10 @@ LAYERS = of(
 
 
 def test_longest_step() -> None:
-    """Trace b has no steps, and its thread 1 is in spans longest, because nested spans do not count twice."""
+    """Without steps, the longest of the outermost spans is shown.
+
+    Trace b has no steps, and its thread 1 is in spans longest, because nested spans do not count twice.
+    """
     use = of(
         "trace_id span_id phase peak_kind n_kernels busy_ns coverage roofline_utilization",
         ("a", 2, "window", "datasheet", 3, 40, 0.5, 0.25), ("a", 2, "window", "measured", 3, 40, 0.5, 0.9),
@@ -240,7 +243,7 @@ def test_longest_step() -> None:
 
 
 def test_the_longest_step_s_gpu_work_needs_no_peak_of_a_data_sheet() -> None:
-    """The device has only measured peaks, so its busy time is known, but not the share of a datasheet's roofline."""
+    """A device with only measured peaks has a busy time, but no share of a datasheet's roofline."""
     use = of(
         "trace_id span_id phase peak_kind n_kernels busy_ns coverage roofline_utilization",
         ("a", 2, "window", "measured", 3, 40, 0.5, 0.9),
@@ -352,7 +355,10 @@ def test_waiting_for_ranks_that_are_not_in_the_lake_is_unknown(
 @pytest.mark.parametrize("cause", ["exposed_communication", "unsplit_communication"])
 @pytest.mark.parametrize("world_size", [None, 8])
 def test_a_rank_alone_without_exposed_communication_waits_for_no_other(world_size: int | None, cause: str) -> None:
-    """Its other devices do not wait, either, and their communication is divided like that of the first."""
+    """A single rank without exposed communication has no waiting, on any of its devices.
+
+    The communication of its second device is divided like that of the first.
+    """
     captures = of("capture_id job n_ranks world_size", ("c", "j", 1, world_size))
     for ns, parts in ((0, (0, 0, 0)), (1, (None, None, 1))):
         causes = of(
@@ -386,7 +392,10 @@ def test_fixes() -> None:
 
 
 def test_fleet_fixes_are_sums_over_captures_with_the_largest_trace() -> None:
-    """The paths take 10 s. For a capture without a job, its file is shown as the job."""
+    """A fix is summed over captures, with the trace in which it saves most.
+
+    The paths take 10 s in total. For a capture without a job, its file is shown as the job.
+    """
     whole = of("capture_id cause duration_ns", ("c", "x", 3 * 10**9), ("c", "y", 10**9), ("d", "x", 6 * 10**9))
     totals = of(
         "capture_id fix n_traces saves_ns trace_id change most_saves_ns most_saves_percent",
@@ -405,7 +414,7 @@ def test_fleet_fixes_are_sums_over_captures_with_the_largest_trace() -> None:
 
 
 def test_path_names() -> None:
-    """Time that belongs to no event, such as gaps on the host, is on the path, too."""
+    """Percentages are of the whole path. This includes time that belongs to no event, such as gaps on the host."""
     names = of(
         "trace_id window_id name cat n_events duration_ns",
         *(("a", "full", "gemm", "kernel", 2, 10_000_000), ("b", "full", "gemm", "kernel", 1, 30_000_000)),
@@ -486,7 +495,7 @@ def test_snapshot_traces() -> None:
 
 
 def test_memory_over_time() -> None:
-    """Trace a records totals in some events, trace b in none. A device without a number is a device, too."""
+    """Trace a records totals in some events, trace b in none. Events without a device number count as a device."""
     events = of(
         "trace_id device_type device seq at_ns net_bytes allocated_bytes reserved_bytes",
         ("a", 1, 0, 1, 100, 10, 110, 500), ("a", 1, 0, 2, 100, 5, 105, None), ("a", 1, 0, 3, 100, 99, None, 300),
@@ -597,7 +606,11 @@ def test_step_trend() -> None:
 
 
 def test_memory_owners() -> None:
-    """A block that existed before the trace is alive at the peak. A block whose release is missing may not be."""
+    """Owners at the peak are those of blocks that are alive then.
+
+    A block that existed before the trace is alive at the peak. A block whose release is missing may not be alive, and
+    does not count.
+    """
     blocks = of(
         "trace_id device_type device owner state alloc_seq free_seq size_bytes",
         ("a", 1, 0, "early", "before_trace", None, 9, 4_000_000), ("a", 1, 0, "lost", "release_missing", 1, None, 3_000_000),
@@ -607,14 +620,14 @@ def test_memory_owners() -> None:
     peaks = of("trace_id device_type device peak_seq", ("a", 1, 0, 5))
     answer = asked("memory-owners", "owner n_blocks size_mb", memory_blocks=blocks, memory_peaks=peaks)
     assert answer == [("early", 1, 4), ("kept", 1, 2)]
-    # A device that the trace does not name is a device, too.
+    # A device that the trace does not name counts as a device.
     unnamed = [{**row, "device": None} for row in blocks]
     peaks = of("trace_id device_type device peak_seq", ("a", 1, None, 5))
     assert asked("memory-owners", "owner n_blocks size_mb", memory_blocks=unnamed, memory_peaks=peaks) == answer
 
 
 def test_memory_owners_of_each_trace() -> None:
-    """Memory in use is not summed over recordings of a job and rank."""
+    """Memory in use is not summed over several recordings of the same job and rank."""
     captured = [{"trace_id": trace_id, "job": "j", "rank": 0} for trace_id in "ab"]
     blocks = of(
         "trace_id device_type device owner state alloc_seq size_bytes",
@@ -628,7 +641,10 @@ def test_memory_owners_of_each_trace() -> None:
 
 
 def test_bandwidth_of_each_kind_of_links() -> None:
-    """Traces of a job on two kinds of GPU are not averaged, and each kind has its own limit."""
+    """Bandwidths have a row per kind of GPU, each with its own limit.
+
+    Traces of a job on two kinds of GPU are not averaged.
+    """
     captured = [{"trace_id": trace_id, "job": "j", "rank": 0} for trace_id in "abc"]
     sizes = of(
         "trace_id kind bytes group_size n duration_ns busbw_lower_gigabytes_per_s limit_gigabytes_per_s",
@@ -657,9 +673,10 @@ def test_shapes_below_peak_of_each_device() -> None:
 
 
 def test_stream_waits_say_which_gpu() -> None:
-    """Streams of two GPUs have the same number.
+    """Waits are counted per GPU and stream.
 
-    Stream 7 of GPU 1 waits twice for stream 7 of GPU 0, which waits once for stream 7 of GPU 1.
+    Stream 7 exists on two GPUs. Stream 7 of GPU 1 waits twice for stream 7 of GPU 0, which waits once for stream 7 of
+    GPU 1.
     """
     work = of("trace_id event_id name device stream", ("a", 1, "k", 0, 7), ("a", 2, "k", 1, 7), ("a", 3, "k", 0, 8))
     waits = of(
@@ -687,7 +704,7 @@ def test_gaps_and_slack_say_which_gpu() -> None:
 
 @pytest.mark.parametrize("question", ["measured-kernels", "counted-kernels"])
 def test_measured_kernels_say_which_gpu(question: str) -> None:
-    """A process runs the same kernels on two GPUs, for the same time on each."""
+    """Each row names its GPU. A process runs the same kernels on two GPUs, for the same time on each."""
     measured = of(
         "trace_id device name n_kernels duration_ns n_measured",
         *(("a", device, "k", 1, 9000, n_measured) for device, n_measured in ((1, 1), (0, 1), (2, 0))),
@@ -707,7 +724,7 @@ def test_the_example_of_a_finding_is_the_same_in_any_order() -> None:
 
 
 def test_replays_of_several_captures_are_several() -> None:
-    """Replay numbers count within a trace."""
+    """Replays with the same number in different traces are different replays. Replay numbers count within a trace."""
     captured = [{"trace_id": trace_id, "job": "j", "rank": 0} for trace_id in "ab"]
     replayed = [{**row, "trace_id": trace_id} for row in GRAPH for trace_id in "ab" if row["trace_id"] == "a"]
     (alone, *_), (twice, *_) = (
@@ -724,7 +741,7 @@ def test_no_short_kernels_take_no_time() -> None:
 
 
 def test_waiting_for_the_busiest_expert_is_unknown_where_waiting_is() -> None:
-    """This is the case for a refused lane.
+    """Waiting for the busiest expert is unknown if all waiting is unknown, as in a refused lane.
 
     If waiting is known, and no rank waits for the busiest rank, the time is 0.
     """
@@ -738,7 +755,10 @@ def test_waiting_for_the_busiest_expert_is_unknown_where_waiting_is() -> None:
 
 
 def test_expert_groups_of_the_same_name_are_kept_apart() -> None:
-    """One group has ranks 0 and 1, the other ranks 2 and 3. In each group the same rank is always the busiest."""
+    """Expert groups with the same name have separate rows.
+
+    One group has ranks 0 and 1, the other ranks 2 and 3. In each group the same rank is always the busiest.
+    """
     balance = of(
         "capture_id lane group_name imbalance busiest_rank",
         *(("c", lane, "ep", 1.0 + lane, 3 * lane) for lane in (0, 1) for _ in range(5)),
@@ -750,7 +770,10 @@ def test_expert_groups_of_the_same_name_are_kept_apart() -> None:
 
 
 def test_an_allocation_counts_once_where_steps_overlap() -> None:
-    """A second profiler counts its steps from 0 again, so step 0 lasts from its first mark to its last."""
+    """An allocation during two overlapping steps counts once.
+
+    A second profiler counts its steps from 0 again, so step 0 lasts from its first mark to its last.
+    """
     kept = of(
         "snapshot_id allocation_id device stack_id state size_bytes alloc_ns",
         ("s", 1, 0, 9, "live", 1_000_000, 150), ("s", 2, 0, 9, "live", 1_000_000, 350), ("s", 3, 0, 9, "released", 1, 350),
@@ -767,7 +790,10 @@ def test_an_allocation_counts_once_where_steps_overlap() -> None:
 
 
 def test_serving_steps_of_a_trace_without_gpu_work_make_no_gpu_less_busy() -> None:
-    """A rank has two traces, of which one records no GPU work. Its steps count for times, but not for shares."""
+    """Steps of a trace without GPU work count for times, but not for shares of busy time.
+
+    A rank has two traces, of which one records no GPU work.
+    """
     steps = of(
         "trace_id phase n_requests step_ns latency_ns gpu_busy_ns earlier_ns",
         ("a", "decode", 8, 1_000_000, 2_000_000, 1_000_000, 100_000), ("c", "decode", 8, 3_000_000, 3_000_000, None, None),

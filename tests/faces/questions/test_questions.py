@@ -40,7 +40,7 @@ def answer(locked: LockedLake, sql: str) -> list[dict]:
 
 
 def test_each_can_be_asked_of_an_empty_lake(tmp_path: Path) -> None:
-    """The tables and columns that they read exist."""
+    """Every question runs on an empty lake, so the tables and columns that it reads exist."""
     lake = Lake(tmp_path / "lake")
     lake.root.mkdir()
     with duckdb.connect(str(publish(lake)), read_only=True) as con:
@@ -50,7 +50,10 @@ def test_each_can_be_asked_of_an_empty_lake(tmp_path: Path) -> None:
 
 @pytest.mark.slow(together="questions")
 def test_the_page_shows_what_they_answer(lake: Lake) -> None:
-    """`make docs` builds the page, with each question once, its query, and the columns and first rows of its answer."""
+    """The page has each question once, its query, and the columns and first rows of its answer.
+
+    `make docs` builds the page.
+    """
     built = page(lake)
     sections = {text.partition("\n")[0]: text for text in built.split("\n### ")[1:]}
     assert sections.keys() == {question.question for question in load_questions().values()}
@@ -105,7 +108,10 @@ def test_the_straggler_and_the_damaged_file_are_found(locked: LockedLake) -> Non
 def test_no_question_shows_more_than_the_hardware_can_without_saying_why(
     dtype: str, mfu: float | None, tf32: float | None, why: str | None
 ) -> None:
-    """The reason is also shown between 100 % and 105 %, from where the tables call a value suspect."""
+    """A share of more than 100 % of the hardware is shown with its reason.
+
+    This includes shares up to 105 %, above which the tables call a value suspect.
+    """
     with duckdb.connect() as con:
         con.execute("CREATE TABLE traces AS SELECT 't' AS trace_id, 'j' AS job, 'f' AS file, 0 AS rank")
         columns = {column.name: "NULL" for column in load_catalog().models["family_utilization"].columns}
@@ -133,9 +139,9 @@ def relations() -> list[tuple[str, str, str, dict[str, str]]]:
 @pytest.mark.slow(together="questions")
 @pytest.mark.parametrize(("table", "many", "other", "columns"), relations(), ids=lambda value: str(value))
 def test_the_diagram_tells_the_truth(locked: LockedLake, table: str, many: str, other: str, columns: dict) -> None:
-    """Every row on the right has exactly one row on the left.
+    """The diagram's joins hold in the lake.
 
-    For `o|`, a row on the left has at most one on the right.
+    Every row on the right has exactly one row on the left. For `o|`, a row on the left has at most one on the right.
     """
     left, right = (
         ", ".join(f"{alias}.{name}" for name in names) for alias, names in (("a", columns), ("b", columns.values()))
@@ -262,9 +268,9 @@ def test_comments_in_a_query_are_no_words_to_search_for() -> None:
     ),
 )
 def test_questions_are_found_by_the_words_that_people_use(word: str, names: set[str]) -> None:
-    """They match in `ask`, in `tables --search` and in the list of all questions.
+    """Words that users use find the question in `ask`, `tables --search` and the list of all questions.
 
-    In `ask` a question's name answers that question.
+    In `ask`, the name of a question answers this question.
     """
     if word.lower() not in load_questions():
         said = CliRunner().invoke(app, ["ask", word, "--format", "json"])

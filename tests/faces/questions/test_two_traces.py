@@ -36,9 +36,11 @@ LONG = "void at::native::(anonymous namespace)::" + "vectorized_elementwise_kern
 
 
 def program(by: int) -> list[dict[str, Any]]:
-    """Return two steps of a server under a profiler. `by` scales the times.
+    """Return two steps of a server under a profiler.
 
-    They have operators, modules, frames, memory, two streams, a replayed graph, and a collective.
+    The steps have operators, modules, frames, memory, two streams, a replayed graph, and a collective.
+
+    `by`: the factor by which times are scaled.
     """
     events: list[dict[str, Any]] = []
     for step in range(2):
@@ -133,9 +135,9 @@ def plain(line: str) -> str:
 
 
 def test_the_parts_of_the_gpus_time_are_all_of_it(shared: Path) -> None:
-    """The trace is a decode whose work is replays of a graph.
+    """The parts of the GPU time add up to all of it.
 
-    The replays are one row, and all shares have the same total.
+    The trace is a decode whose work is replays of a graph. The replays are one row, and all shares have the same total.
     """
     path = shared / "traces" / "single" / "mi300_sglang_decode_graph.json.gz"
     events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]

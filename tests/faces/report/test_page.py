@@ -128,9 +128,10 @@ def test_exposed_communication_is_waiting_for_late_ranks_plus_transfer(world: tu
 def test_exposed_communication_of_real_captures_has_one_meaning(
     folder: str, has_unmatched: bool, shared: Path, tmp_path: Path
 ) -> None:
-    """dlrm_8 has 46.9 ms of exposed communication, of which 1.61 ms are transfer.
+    """Parts of exposed communication add up on the pages of real captures.
 
-    torchrec_unequal has calls without a partner.
+    dlrm_8 has 46.9 ms of exposed communication, of which 1.61 ms are transfer. torchrec_unequal has calls without a
+    partner.
     """
     assert_exposed_parts_add_up(report(tmp_path, shared / "traces" / "ranks" / folder), has_unmatched)
 
@@ -239,7 +240,10 @@ REAL = (
 def test_of_a_file_it_is_that_of_its_trace_in_a_lake(
     of: str, world: tuple[Page, Path], capture: Capture, shared: Path, tmp_path: Path
 ) -> None:
-    """A file needs no lake. Parts about captures, and data that the lake does not have, are empty in both pages."""
+    """The page of a file equals the page of its trace in a lake.
+
+    Parts about captures, and data that the lake does not have, are empty in both pages.
+    """
     file, lake = (capture.ranks[2].path, world[1]) if of == "simulated" else (shared / of, tmp_path / "lake")
     if of != "simulated":
         ingest([file], Lake(lake))
@@ -419,7 +423,7 @@ def test_no_page_scrolls_sideways_on_a_phone(world: tuple[Page, Path], tmp_path:
 
 @pytest.mark.slow(together="report page")
 def test_what_is_wider_than_a_phone_scrolls_in_a_box_of_its_own(world: tuple[Page, Path]) -> None:
-    """This test needs no browser: each table and chart is in such a box, and text may break anywhere."""
+    """Each table and chart is in a box that scrolls, and text may break anywhere. This is tested without a browser."""
     html = (world[1].parent / "report.html").read_text()
     assert "body { margin: 0;" in html and "overflow-wrap: anywhere; }" in html.partition("main {")[0]
     body = html.partition("<body>")[2]

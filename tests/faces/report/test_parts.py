@@ -97,7 +97,10 @@ def test_exposed_communication_is_split_only_if_other_ranks_are_known(wait_ns: i
 
 
 def test_a_page_says_that_the_path_through_a_capture_is_gone_while_the_shown_rank_is_whole() -> None:
-    """A killed reduction leaves such a capture. Its tables and rank b are digests, but rank a is not."""
+    """The page says that only a digest of the capture is kept, although the shown rank a is whole.
+
+    A killed reduction leaves such a capture. The capture's tables and rank b are digests.
+    """
     con, types = duckdb.connect(), types_of_tables(load_catalog())
     rows = {
         "captures": "'c' AS capture_id",
@@ -191,7 +194,10 @@ def test_links_into_the_docs(base: str, address: str, monkeypatch: pytest.Monkey
 
 
 def test_causes_that_are_often_in_one_window_differ_in_colour() -> None:
-    """The reader identifies the parts of the bar only by the legend."""
+    """Causes that often occur in one window differ in colour.
+
+    The reader identifies the parts of the bar only by the legend.
+    """
     often = ("gpu_computing", "communication", "late_rank", "copies", "launching", "gpu_waiting", "host_operators",
              "host_between_operators", "data_loading", "synchronization", "optimizer", "start", "earlier_work")  # fmt: skip
     bars = cause_bars([("the window", [(cause, 1) for cause in often])])
@@ -212,9 +218,9 @@ def test_the_legend_has_only_causes_that_can_be_seen() -> None:
 
 
 def test_numbers_of_the_lake_have_formats_of_numbers() -> None:
-    """The name of a column selects its format.
+    """Every numeric column of a report's table has the format of a number.
 
-    Without a matching rule a number would be shown as a name, with all digits.
+    The name of a column selects its format. Without a matching rule a number would be shown as a name, with all digits.
     """
     types = {table: dict(columns) for table, columns in types_of_tables(load_catalog()).items()}
     numbers = {"BIGINT", "DOUBLE", "INTEGER"}

@@ -118,7 +118,10 @@ def near(value: float) -> Any:
 
 
 def test_every_section_is_there_in_words(page: Page) -> None:
-    """The page of a capture in a lake has the same sections (test_page.py, slow)."""
+    """The page has every section, in words instead of codes.
+
+    The page of a capture in a lake has the same sections (test_page.py, slow).
+    """
     assert set(SECTIONS) <= set(page.texts)
     assert "script" not in page.tags and not {"src", "onload"} & page.attributes
     text = "".join(page.texts.values())
@@ -249,14 +252,17 @@ def bare_page(tmp_path_factory: pytest.TempPathFactory) -> Page:
 
 @pytest.mark.slow(together="report without names")  # 4 s
 def test_memory_events_without_their_arguments_draw_nothing(bare_page: Page) -> None:
-    """The page exists, although the trace records nothing about memory."""
+    """Memory events without arguments give counts of events but no sizes.
+
+    The page exists, although the trace records nothing about memory.
+    """
     (row,) = bare_page.rows("memory_peaks")
     assert {key for key, value in row.items() if value is not None} <= {"n_allocs", "n_frees"}
 
 
 @pytest.mark.slow(together="report without names")
 def test_a_page_of_events_without_names(bare_page: Page) -> None:
-    """Annotations without a name are not spans."""
+    """The page describes work without a name. Annotations without a name are not spans."""
     assert [(row["shown"], row["duration_ns"]) for row in bare_page.rows("kernels")] == [(None, "40000")]
     assert "Work without a name takes the most GPU time" in bare_page.texts["verdict"]
     assert "no profiler steps, annotations, modules or tasks" in bare_page.texts["spans"]

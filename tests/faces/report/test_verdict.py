@@ -30,7 +30,10 @@ def test_commands_find_the_shown_trace_in_its_lake_or_as_a_process_of_its_file()
 
 
 def test_only_several_ranks_have_an_answer_of_their_capture(monkeypatch: pytest.MonkeyPatch) -> None:
-    """test_page.py (slow) tests that the page shows the answer first, and that it equals the answer of `why`."""
+    """Only a subject of several ranks has an answer about its capture.
+
+    test_page.py (slow) tests that the page shows this answer first, and that it equals the answer of `why`.
+    """
     monkeypatch.setattr(subjects, "capture_why", lambda _, capture_id: f"why {capture_id}")
     con = duckdb.connect()
     assert Subject(con, "c", [{}, {}], {}, "").capture_answer == "why c"
@@ -76,7 +79,10 @@ def test_a_gain_of_gaps_in_which_the_trace_may_lack_events_says_so(tmp_path: Pat
 
 @pytest.mark.slow  # 4 s
 def test_what_would_help_has_the_commands_that_give_its_numbers(tmp_path: Path) -> None:
-    """Without the wait the second kernel follows the first after 1 us: 20 + 1,000 + 1 + 1,000 us instead of 2,500."""
+    """Each suggestion has the command that gives its number.
+
+    Without the wait the second kernel follows the first after 1 us, so 20 + 1,000 + 1 + 1,000 us remain of 2,500.
+    """
     said = verdict(
         tmp_path,
         op("aten::mm", 0, 40),

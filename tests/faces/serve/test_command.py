@@ -101,7 +101,10 @@ def test_a_missing_extra_is_named(name: str, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("memory", ["none", "-1"])
 def test_memory_without_a_limit_is_not_bounded(memory: str) -> None:
-    """These are DuckDB's words for no limit, which would be more bytes than a limit of the system can be."""
+    """DuckDB's words for no limit, `none` and `-1`, do not bound the process.
+
+    As a number they would be more bytes than a limit of the system can be.
+    """
     before = resource.getrlimit(resource.RLIMIT_DATA)
     bound_process(memory, queries=2)
     assert resource.getrlimit(resource.RLIMIT_DATA) == before

@@ -129,7 +129,10 @@ def test_requests_that_are_none_get_a_sentence(server: Server, body: bytes) -> N
     "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "localhost@evil.example:1"]
 )
 def test_other_names_are_rejected(server: Server, host: str) -> None:
-    """The attack is DNS rebinding: a foreign name resolves to this server."""
+    """Requests for other host names are rejected.
+
+    The attack is DNS rebinding, in which a foreign name resolves to this server.
+    """
     for path in ("/", "/contents", "/files/console.js"):
         assert server.ask(path, headers={"Host": host}).status == 421
     assert server.ask("/query", {"sql": "SELECT 1"}, headers={"Host": host}).status == 421
@@ -377,7 +380,7 @@ def test_damaged_files_are_told_or_left_out(tmp_path: Path) -> None:
 def test_reports_leave_out_broken_files_if_the_server_does(
     without_broken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Reports are made in a separate process."""
+    """Reports omit broken files if the server omits them, although a separate process makes the reports."""
     program = tmp_path / "python"
     program.write_text('#!/bin/sh\nprintf %s "$TRACELAKE_WITHOUT_BROKEN" > "$7"\n')  # the argument of --out
     program.chmod(0o755)
@@ -504,7 +507,10 @@ def test_errors_that_only_look_like_an_interrupt_are_errors(server: Server) -> N
 
 
 def test_what_no_text_and_no_cell_can_hold_is_a_sentence(server: Server) -> None:
-    """A request has half of a character, and an answer has an interval that Python cannot represent."""
+    """Values that neither text nor a cell can represent are refused with a sentence.
+
+    One request has half of a character, and one answer has an interval that Python cannot represent.
+    """
     for path, fields, name in (
         ("/query", {"sql": "SELECT '\ud800'"}, "sql"),
         ("/question", {"name": "gpu-parts", "job": "\ud800"}, "job"),

@@ -42,7 +42,10 @@ def test_downloads_have_all_rows(server: Server, kind: str, n: int) -> None:
 
 @pytest.mark.parametrize("kind", first_of(["csv", "parquet"], 1))
 def test_a_download_carries_its_caveats_in_a_header(kind: str, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The header is a JSON list in ASCII of at most 4,000 characters. Caveats that do not fit are counted."""
+    """A download has a header with its caveats, a JSON list in ASCII of at most 4,000 characters.
+
+    Caveats that do not fit are counted.
+    """
     request = {"sql": "SELECT duration_ns FROM kernels", "format": kind}
     assert "tracelake-caveats" not in server.ask("/download", request).headers
     lacking = ["kernels lacks trace 3f (caf\u00e9.json)", "kernels\r\nSet-Cookie: a=b", "\u6f22" * 600, "x" * 200]

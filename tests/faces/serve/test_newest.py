@@ -27,7 +27,10 @@ TRACE = [*TABLES]
 
 @pytest.mark.slow  # 5 s; test_capture_causes.py tests `why` of a capture
 def test_it_is_the_newest_and_says_what_why_says(tmp_path: Path) -> None:
-    """The newest is a capture with its tables, then a newer trace without its tables, then with them."""
+    """The shown answer is about the newest capture or trace, and equals that of `why`.
+
+    The newest is a capture with its tables, then a newer trace without its tables, then with them.
+    """
     lake = Lake(tmp_path / "lake")
     write_capture(CaptureSpec(), tmp_path / "capture")
     ingest([tmp_path / "capture"], lake, job="train")
@@ -68,7 +71,7 @@ def test_it_is_the_newest_and_says_what_why_says(tmp_path: Path) -> None:
 
 
 def test_it_says_that_only_a_digest_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This is not a caveat of the path."""
+    """The answer says that only a digest is kept, which is not a caveat of the path."""
     newest = {"trace_id": "a", "file": "a.json", "job": None, "rank": None}
     finding = ["a", "a.json", "reduced_to_digest", "info", "only its digest is kept"]
     cut = {"caveat": "truncated", "severity": "error", "detail": "ends in an event"}

@@ -174,7 +174,7 @@ def test_downloads_arrive(page: Page, tmp_path: Path) -> None:
 
 
 def test_a_download_shows_its_caveats(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are below the caveats of the rows, until the next download."""
+    """The caveats of a download are shown below those of the rows, until the next download."""
     page.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
     run(page, "SELECT repeat('x', 10001)")
     monkeypatch.setattr(untrusted_queries, "caveats", lambda *_: ["kernels lacks <b>rank1.json</b>"])

@@ -65,7 +65,7 @@ class Server:
             con.close()
 
     def rows(self, sql: str) -> list[list[Any]]:
-        """Return the rows of a query. Fail if it is not answered."""
+        """Return the rows of a query. Fail if the server does not answer it with rows."""
         answer = self.ask("/query", {"sql": sql})
         assert answer.status == 200, answer.body
         return answer.json["rows"]

@@ -170,7 +170,10 @@ def test_what_a_killed_process_left_is_delivered_by_the_next(tmp_path: Path) -> 
 
 
 def test_what_a_predecessor_with_this_pid_left_is_delivered(tmp_path: Path) -> None:
-    """A container starts the program with the same pid again."""
+    """A trace that an earlier process with the same pid left is delivered.
+
+    A container starts the program with the same pid again.
+    """
     now = int(this_process().rpartition(":")[2])
     first = trace_handler(tmp_path / "lake")
     left, own = leave(first, f"{os.getpid()}-{now - 1}"), leave(first, f"{os.getpid()}-{now}")
@@ -267,7 +270,10 @@ def test_a_trace_keeps_its_rank_whoever_delivers_it(
 
 @pytest.mark.slow  # 6 s
 def test_a_delivery_may_be_killed_at_any_step_and_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each step fails twice: once before it is done, and once after."""
+    """A delivery can be repeated after a failure at any step.
+
+    Each step fails twice: once before it is done, and once after.
+    """
     target = tmp_path / "traces"
     file = leave(TraceHandler("lake", None, str(target)), 1)
     arguments = [str(file), str(target), str(tmp_path / "lake"), ""]

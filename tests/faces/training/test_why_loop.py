@@ -87,7 +87,10 @@ def test_shares_of_a_gpu_without_work_are_not_measured() -> None:
 def test_the_time_of_a_step_is_that_of_a_step_also_where_the_sentence_is_of_the_window(
     n_steps: int, steps: int, expected: float
 ) -> None:
-    """The GPU may continue for long after the last step of the host."""
+    """The length of a step is that of a step even if the sentence is about the window.
+
+    The GPU may continue for long after the last step of the host.
+    """
     answer: Any = why(steps=5)
     window = {"length_ns": 12_000_000, "computing_ns": 0, "busy_ns": 0, "n_steps": n_steps}
     answer.why = SimpleNamespace(window=window, length=10_000_000, steps=steps, causes=[], fixes=[])
@@ -104,7 +107,10 @@ def test_a_step_ends_with_the_optimizer_or_where_the_loop_says(ends: str, steps_
 @pytest.mark.parametrize("ends", ["optimizer", "step", "both"])
 @pytest.mark.parametrize("n", [1, 3])
 def test_a_step_that_the_loop_does_not_complete_is_none(ends: str, n: int, steps_seen: list[int]) -> None:
-    """After the last step of a shorter loop the profiler begins another step, and ends it with the block."""
+    """A step that the loop does not complete does not count.
+
+    After the last step of a shorter loop the profiler begins another step, and ends it with the block.
+    """
     with why(steps=5) as answer:
         loop(n, answer if ends != "optimizer" else None, optimizer=ends != "step")
     assert steps_seen == [n]
@@ -230,7 +236,10 @@ def test_the_answer_says_that_the_trace_could_not_be_cut(
 def test_the_trace_is_changed_after_the_block_and_without_holding_it_in_memory(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
-    """Between two steps the other ranks wait, and training needs its memory."""
+    """The trace is changed after the block, and without holding it in memory.
+
+    Between two steps the other ranks wait, and training needs its memory.
+    """
     changed: list[Any] = []
     monkeypatch.setattr(why_loop, "_end_with_last_step", lambda *call: changed.append(call))
     monkeypatch.setattr(why_loop.LoopAnswer, "_answer", lambda *_: None)

@@ -117,7 +117,10 @@ def test_one_stage_is_a_sum(tmp_path: Path) -> None:
 
 
 def test_starts_since_1970_give_the_same_answer(tmp_path: Path) -> None:
-    """The starts are doubles, because float32 only distinguishes seconds since 1970 two minutes apart."""
+    """Starts in seconds since 1970 give the same answer.
+
+    They are doubles, because float32 only distinguishes seconds since 1970 two minutes apart.
+    """
     path = write_job(tmp_path, SHAPE, planted(lambda key: key[1] == 1))
     expected = what_if(read_job(path))
     table = pq.read_table(path)

@@ -126,7 +126,10 @@ def test_a_size_with_zeros_too_many_needs_no_memory(path: Path, sizes: dict[str,
 
 
 def test_a_rank_of_several_places(path: Path) -> None:
-    """A local rank is such a number. Every stage and dp rank with the number of a slow rank would be blamed."""
+    """A rank number that several stages or dp ranks share is refused.
+
+    Local ranks are such numbers. All stages and dp ranks with the number of a slow rank would be blamed.
+    """
 
     def change(table: pa.Table) -> pa.Table:
         at = table.schema.get_field_index("rank")
@@ -137,7 +140,10 @@ def test_a_rank_of_several_places(path: Path) -> None:
 
 @pytest.mark.parametrize("column", ["duration", "start_ts"])
 def test_ops_that_take_no_time(path: Path, column: str) -> None:
-    """This includes ops whose starts differ, because the recorder wrote seconds as whole numbers."""
+    """A job whose ops all have duration 0 is refused.
+
+    Their starts may still differ if the recorder wrote seconds as whole numbers.
+    """
 
     def change(table: pa.Table) -> pa.Table:
         for name in {"duration", column}:

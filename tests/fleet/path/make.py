@@ -46,7 +46,10 @@ class Case:
         return self.offsets[rank] if rank < len(self.offsets) else 0
 
     def before(self) -> dict[str, list[str]]:
-        """Return for each event those that must end before it: the previous event on its lane, and its dependencies."""
+        """Return, for each event, the previous event on its lane and its dependencies.
+
+        These must end before the event starts.
+        """
         sources: dict[str, list[str]] = {event.id: [] for event in self.events}
         last: dict[tuple[int, int], str] = {}
         for event in sorted(self.events, key=lambda e: (e.start, e.id)):
@@ -81,7 +84,8 @@ def joined(case: Case) -> JoinedGraph:
 def _graph(case: Case, rank: int) -> RankGraph:
     """Return the graph of a rank.
 
-    All events are on the GPU. An edge weighs the event's own time, not the delay before its start.
+    All events are on the GPU. The edge of an event weighs its duration. Edges between events weigh 0, so delays have no
+    weight.
     """
     own = [event for event in case.events if event.rank == rank]
     place = {event.id: i for i, event in enumerate(own)}

@@ -84,7 +84,11 @@ def test_what_a_planted_cause_of_three_ranks_saves(plant: tuple[str, str, dict, 
 @pytest.mark.slow  # synthetic captures are tested above, and their fixes in test_capture_fixes.py
 @pytest.mark.parametrize("name", ["dlrm_8", "torchrec_unequal", "h100_ddp_late"])
 def test_shared_captures(shared: Path, name: str) -> None:
-    """A step of h100_ddp_late takes 132.5 ms, and 88.9 ms without 50 ms of `augment` on a rank."""
+    """The answers about three real captures are consistent.
+
+    The first fix of h100_ddp_late saves what a second run measured. A step takes 132.5 ms, and 88.9 ms without 50 ms of
+    `augment` on a rank.
+    """
     folder = shared / "traces" / "ranks" / name
     answer = why(folder)
     check(answer)
@@ -101,7 +105,10 @@ def test_shared_captures(shared: Path, name: str) -> None:
 
 @pytest.mark.slow
 def test_ranks_without_a_path_through_them_are_told_one_by_one_the_longest_first(tmp_path: Path) -> None:
-    """The ranks meet on the host, which no path leads through, so each rank has its own path."""
+    """If no path leads through the ranks, each rank's own answer is printed, the longest path first.
+
+    The ranks meet on the host, which the capture's path does not cover.
+    """
     for rank, ns in enumerate((3000, 9000)):
         events = [op("aten::mm", 0, 1000), op("gloo:all_reduce", 1000, ns, tid=2), op("aten::add", 1000 + ns, 100)]
         of = {"backend": "gloo", "rank": rank, "world_size": 3}
@@ -125,9 +132,10 @@ def test_ranks_without_a_path_through_them_are_told_one_by_one_the_longest_first
 
 
 def cause_events(trace: list[dict[str, Any]], has_nodes: str, shown_by_owner: dict[int, int]) -> list[tuple[int, int]]:
-    """Return ids and durations (ns) of the events that a rank's causes read.
+    """Return (event_id, duration_ns) of the rows of _capture_cause_events for a trace.
 
-    `shown_by_owner`: for each event that owns a gap the event that is shown for it.
+    `has_nodes`: the SQL condition of events that are nodes. `shown_by_owner`: for each event that owns a gap, the event
+    that is shown for the gap.
     """
     con, _ = connect(trace)
     with con:
@@ -145,7 +153,10 @@ def cause_events(trace: list[dict[str, Any]], has_nodes: str, shown_by_owner: di
 
 
 def test_owners_of_host_time_that_are_no_nodes_are_events_of_a_rank() -> None:
-    """An annotation from one operator into the next owns the gap, and another annotation is shown for it."""
+    """An annotation from one operator into the next owns the gap between them, and another annotation is shown for it.
+
+    Both annotations are included, although they are not nodes.
+    """
     trace = [
         *(x("user_annotation", "shown", 4, 1020), x("user_annotation", "exchange", 5, 1015)),
         *(op("aten::a", 0, 10), op("aten::b", 1000, 30), x("user_annotation", "in an operator", 1002, 5)),
@@ -155,7 +166,7 @@ def test_owners_of_host_time_that_are_no_nodes_are_events_of_a_rank() -> None:
 
 
 def test_functions_below_the_limit_of_printed_commands_give_no_cause() -> None:
-    """The threshold is frame_ns, 10 us. Annotations count whatever their length."""
+    """Python functions shorter than frame_ns, 10 us, are left out. Annotations are included whatever their length."""
     name = "torch/utils/data/dataloader.py(630): __next__"
     trace = [*(x("python_function", name, 100 * us, us) for us in (9.999, 10)), x("user_annotation", name, 2000, 0.001)]
     durations = [duration_ns for _, duration_ns in cause_events(trace, "FALSE", {})]
@@ -183,7 +194,7 @@ def test_a_folder_has_no_steps(tmp_path: Path) -> None:
 
 
 def test_late_is_later_than_the_median_of_the_others() -> None:
-    """Half of the ranks are early. The last rank is late from the median arrival of the others on, not before."""
+    """Lateness of the last rank counts from the median arrival of the other ranks. Half of the ranks are early."""
     arrived = [100, 900, 300, 200, 250]
     ranks = [SimpleNamespace(common_ns=[at]) for at in arrived]
     meeting: Any = SimpleNamespace(members=[(rank, 0) for rank in range(len(arrived))])

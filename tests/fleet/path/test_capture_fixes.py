@@ -60,7 +60,10 @@ def gives_its_number(fix: dict[str, Any]) -> None:
 
 @pytest.mark.slow  # test_capture_causes.py tests shared captures
 def test_a_late_rank_is_named_and_as_fast_as_the_others_it_saves_what_a_second_run_does(tmp_path: Path) -> None:
-    """Equal ranks have no late rank. The screen shows each fix with its command."""
+    """Making the late rank as fast as the others saves what a second run with equal ranks does.
+
+    Equal ranks have no late rank. The screen shows each fix with its command.
+    """
     lengths = []
     for folder, spec in (("late", LATE), ("even", EVEN)):
         capture = write_capture(spec, tmp_path / folder)
@@ -153,7 +156,10 @@ def test_what_only_the_late_rank_does_goes() -> None:
     ],
 )  # fmt: skip
 def test_three_names_with_nine_tenths_of_it_or_the_whole_cause(fourth: int, options: str) -> None:
-    """The first three names take 300 ns longer each, and the fourth name `fourth` ns longer."""
+    """The command scales three names if these explain nine tenths of the lateness, and otherwise the whole cause.
+
+    The first three names take 300 ns longer each than on the other rank, and the fourth name takes `fourth` ns longer.
+    """
     names = {("gpu_computing", name, key): 100 for name, key in (("a", 4), ("b", 8), ("c", 12), ("d", 16))}
     own = [(COMPUTE, 4, 600), (COMPUTE, 8, 400), (COMPUTE, 12, 400), (COMPUTE, 16, 100 + fourth)]
     late = rank(0, own, names)

@@ -124,7 +124,10 @@ def path_of(tables: duckdb.DuckDBPyConnection, target: str) -> list[Part]:
 @pytest.mark.slow(together="capture of dlrm")  # 19 s for its lake; test_walk.py tests hand-written captures
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_nanosecond_is_the_reference_output(tables: duckdb.DuckDBPyConnection, shared: Path, target: str) -> None:
-    """The rank is always equal. Kind and event differ only as DIFFER allows, and only in short segments."""
+    """Every nanosecond of the path has the reference's rank.
+
+    Kind and event differ only as DIFFER allows, and only in short segments.
+    """
     path = path_of(tables, target)
     segments = reference(shared, target)["segments"]
     begin = path[0].start - round(1000 * segments[0][3])
@@ -151,7 +154,10 @@ def test_every_nanosecond_is_the_reference_output(tables: duckdb.DuckDBPyConnect
 
 @pytest.mark.slow(together="capture of dlrm")
 def test_every_gap_has_an_owner(tables: duckdb.DuckDBPyConnection) -> None:
-    """A step's first gap on rank 7 belongs to its annotations. Without an annotation a gap belongs to the thread."""
+    """Every part of the path has an owner.
+
+    The first gaps, on rank 7, belong to annotations. A gap outside annotations and operators belongs to its thread.
+    """
     path = path_of(tables, "last_gpu_end")
     assert all(part.owner for part in path)
     assert [(part.kind, part.owner, part.end - part.start) for part in path[:4]] == [
@@ -186,9 +192,10 @@ def test_shares_are_the_reference_output(tables: duckdb.DuckDBPyConnection, shar
 
 @pytest.mark.slow(together="capture of dlrm")
 def test_the_graph_is_what_the_ranks_have_alone_and_their_meetings(tables: duckdb.DuckDBPyConnection) -> None:
-    """Instead of its own edge a matched kernel has an edge to the meeting and one from it.
+    """The joined graph has the nodes and edges of the ranks' graphs, and a node for each collective.
 
-    Steps have separate graphs.
+    Instead of its own edge a matched kernel has an edge to the node of the collective and one from it. Graphs of single
+    steps do not count.
     """
     counts = "SELECT count(*) FILTER (WHERE window_id = 'full'), count(*) FILTER (WHERE window_id <> 'full') FROM "
     ((nodes, of_steps),) = tables.execute(counts + "critical_path_nodes").fetchall()
@@ -218,7 +225,7 @@ def test_joined_graph_of_htas_edges_has_the_references_size(tables: duckdb.DuckD
 
 @pytest.mark.slow(together="capture of dlrm")  # tests/critical_path/whatif tests retiming
 def test_a_rank_is_retimed_by_the_edges_that_are_stored(dlrm: Lake, tables: duckdb.DuckDBPyConnection) -> None:
-    """The stored edges equal those computed from the rank's events."""
+    """A rank is retimed by its stored edges, which equal those computed from its events."""
     (capture_id,) = tables.execute("SELECT capture_id FROM captures").fetchall()[0]
     ranks = ranks_of(tables, capture_id)[:1]
     with load_capture._stored(dlrm, ranks[0].trace_id) as con:
@@ -296,7 +303,10 @@ def test_what_the_command_line_refuses(said: Callable[..., str], shared: Path, t
 
 
 def test_the_path_of_a_digest_is_refused_because_its_segments_are_gone() -> None:
-    """A digest has the row of `capture_paths`, but no row of `capture_critical_path`."""
+    """The path of a digest is not shown.
+
+    A digest has the row of `capture_paths`, but no row of `capture_critical_path`.
+    """
     with duckdb.connect() as con:
         con.execute(
             "CREATE TABLE captures AS SELECT 'c' AS capture_id, 'job' AS job;"
@@ -320,7 +330,10 @@ def test_the_path_of_a_digest_is_refused_because_its_segments_are_gone() -> None
 
 
 def test_a_path_that_is_not_computed_is_not_one_without_traces() -> None:
-    """In a lake that cannot be written, capture_paths and capture_ranks may have no rows yet."""
+    """A path that is not computed is not reported as one without traces.
+
+    In a lake that cannot be written, capture_paths and capture_ranks may have no rows yet.
+    """
     with duckdb.connect() as con:
         con.execute(
             "CREATE TABLE capture_paths AS SELECT 'x' AS capture_id, '' AS refused_reason LIMIT 0;"

@@ -17,7 +17,10 @@ from pipelines.fleet.path.walk import Segment
 
 
 def retimed(*on_path: OnPath, n_edges: int = 1000, unknown: str = "") -> list[tuple[Any, ...]]:
-    """Return the retimed causes of a path: cause, late rank, name and options. The target `unknown` selects nothing."""
+    """Return the retimed causes of a path: cause, late rank, name and options.
+
+    `unknown`: a target that matches nothing, so its scenario has no saving.
+    """
 
     def saved_ns(scenario: Scenario) -> int:
         if unknown in scenario.targets:
@@ -45,7 +48,7 @@ def test_a_cause_on_all_ranks_and_each_of_its_names() -> None:
 
 
 def test_time_outside_operators_is_that_of_all_threads() -> None:
-    """A scenario identifies threads by their numbers."""
+    """A scenario removes time outside operators on all threads, because it would identify a thread by its number."""
     (_, name) = retimed(on("start", "outside operators", 1))
     assert name[2:] == ("outside operators", "--remove 'cause:start:outside operators*'")
 

@@ -61,7 +61,7 @@ def test_waits_that_rows_tell() -> None:
 
 
 def test_what_a_call_takes_beyond_its_return_is_its_own() -> None:
-    """The edge comes from GPU work, and its time is the call's."""
+    """The time of the edge from GPU work into a long cudaFree belongs to cudaFree."""
     assert rows_of("a long call")[1:] == [
         ("gpu_kernel", "gemm", 400, False),
         ("cpu_op", "cudaFree", 610, True),
@@ -87,9 +87,10 @@ def test_a_gap_keeps_its_leaf_and_shows_its_annotation() -> None:
 
 
 def test_of_two_edges_the_one_that_claims_all_has_bound() -> None:
-    """Kernel c waits for a, which ended first but whose signal takes 50 ns.
+    """Of two edges into an event, the path follows the one that requires the later start.
 
-    Kernel b, which ended later, would have allowed an earlier start.
+    Kernel c waits for a, which ended first but whose signal takes 50 ns. Kernel b, which ended later, would have
+    allowed an earlier start.
     """
     own, delay = edge_codes(["OPERATOR_KERNEL", "KERNEL_KERNEL_DELAY"])
     nodes = {"node": np.arange(6), "at_ns": np.array([0, 50, 0, 80, 100, 120]), "side": np.full(6, GPU)}

@@ -26,9 +26,9 @@ SPARSE = "# running sparse arch"
 
 
 def slept(trace: dict[str, Any], rank: int) -> dict[str, Any]:
-    """Let the main thread of rank 1 sleep before the second step, while every rank's NCCL watchdog polls.
+    """Return the trace in which the main thread of rank 1 sleeps before the second step.
 
-    The watchdog also polls right before the sleep is over.
+    Every rank's NCCL watchdog polls during the sleep. It also polls right before the sleep ends.
     """
     events = trace["traceEvents"]
     second = sorted(e["ts"] for e in events if e["name"].startswith("ProfilerStep") and e["cat"] == "user_annotation")[

@@ -85,7 +85,7 @@ def test_the_kernels_of_an_operator_faster_on_every_rank_and_on_one(
 
 
 def spans(path: Path, communicates: bool) -> list[tuple[float, float]]:
-    """Return sorted starts and ends of a rank's kernels, us: of its collectives, or of its other kernels."""
+    """Return sorted starts and ends (us) of a rank's collectives, or of its other kernels."""
     events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
     kernels = [e for e in events if e.get("cat") == "kernel" and e["name"].startswith("nccl") == communicates]
     return sorted((e["ts"], e["ts"] + e["dur"]) for e in kernels)
@@ -104,9 +104,9 @@ def union(stretches: list[tuple[float, float]]) -> float:
 def test_perfect_overlap_hides_transfers_behind_computation_and_no_waiting(
     tmp_path: Path, collective_ns: int, computation: float
 ) -> None:
-    """The share 1 - P / C of a rank's transfers remains (P: computation, C: communication).
+    """`--perfect-overlap` leaves the share 1 - P / C of a rank's transfers (P: its computation, C: its transfers).
 
-    With a fast network nothing remains. The late rank stays late.
+    With a fast network nothing remains. Waiting for the late rank remains in any case.
     """
     changed = ["--scale", f"class:COMPUTATION={computation}"]
     paths = write_capture(replace(SPEC, collective_ns=collective_ns, collective_skew_ns=0), tmp_path).paths
@@ -125,7 +125,10 @@ def test_perfect_overlap_hides_transfers_behind_computation_and_no_waiting(
 
 
 def test_a_collective_lasts_from_its_own_start_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It transfers during 30 of 50 ns. Work that waited for it also has an edge from its start, whose weight is 0."""
+    """The duration of a collective is the weight of the edge from its start to its end, 30 of 50 ns.
+
+    The edge of weight 0 from its start to work that waited for it does not count.
+    """
     events = {"own_time_of": [0, 0, 1], "src_event": [0, 0, 1], "dst_event": [0, 1, 1], "kind": [0, 0, 0]}
     window = SimpleNamespace(
         events=SimpleNamespace(dur=np.array([50, 20])), **{name: np.array(of) for name, of in events.items()}
@@ -157,7 +160,10 @@ def test_what_no_operator_selects_is_told() -> None:
     ("sides", "takes"), [((FRAME, CPU, GPU, CPU), 40), ((CPU, GPU, FRAME, CPU), 30), ((FRAME, CPU, CPU, CPU), 60)]
 )
 def test_from_the_first_event_but_a_frame_to_the_end_of_the_last_gpu_work(sides: tuple[int, ...], takes: int) -> None:
-    """Four consecutive events take 10, 20, 20 and 20 ns. Without GPU work the last event counts."""
+    """A capture lasts from its first event that is not a Python frame to the end of the last GPU work.
+
+    Without GPU work the end of the last event counts. Four consecutive events take 10, 20, 20 and 20 ns.
+    """
     starts = ((0, 10), (10, 20), (30, 20), (50, 20))
     whole = joined(Case(tuple(Event(f"e{at}", 0, 0, at, ns) for at, ns in starts)))
     (rank,) = whole.ranks
@@ -226,7 +232,10 @@ def test_what_cannot_be_asked(capture: tuple[Path, Capture]) -> None:
 
 @pytest.mark.slow  # 3 s; test_caveats.py tests a rank's caveats
 def test_what_the_numbers_lack_is_told_beside_them(tmp_path: Path) -> None:
-    """A rank without collectives has no common clock with the others. Without cuda_sync rows waits are inferred."""
+    """The caveats of an answer are in its JSON and its text.
+
+    A rank without collectives has no common clock with the others. Without cuda_sync rows waits are inferred.
+    """
     for path in write_capture(SPEC, tmp_path).paths:
         trace = json.loads(gzip.decompress(path.read_bytes()))
         gone = ("nccl",) if path.name == "rank2.json.gz" else ()
@@ -248,7 +257,10 @@ def test_what_the_numbers_lack_is_told_beside_them(tmp_path: Path) -> None:
 
 @pytest.mark.slow  # 5 s; faces/cli/test_why.py tests a single rank
 def test_a_gain_of_gaps_that_may_be_events_is_told_as_for_one_rank(tmp_path: Path) -> None:
-    """All ranks pause for 5 ms before a kernel that was queued."""
+    """A gain from gaps in which events may be unrecorded has the same caveat as for one rank.
+
+    All ranks pause for 5 ms before a kernel that was queued.
+    """
     for path in write_capture(SPEC, tmp_path).paths:
         trace = json.loads(gzip.decompress(path.read_bytes()))
         timed = [e for e in trace["traceEvents"] if e["ph"] == "X"]
@@ -296,7 +308,7 @@ def drifting(folder: Path) -> None:
 def test_a_clock_that_drifts_is_told_beside_the_numbers(tmp_path: Path) -> None:
     drifting(tmp_path)
     (caveat,) = asked(tmp_path, "--remove", "cpu")["caveats"]
-    # Clocks have no noise here, so the smallest slope counts as a drift, and other ranks may be listed, too.
+    # Clocks have no noise here, so the smallest slope counts as a drift, and other ranks may be listed as well.
     said, _, ranks = caveat["detail"].partition(": ")
     assert "clocks drift" in said and "1" in ranks.split(", ")
 

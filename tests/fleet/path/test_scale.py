@@ -54,8 +54,8 @@ RANKS, FEW = 64, 16
 # Memory per edge of the joined graph, with its share of nodes: 50 bytes in the graphs of ranks, the rest while the
 # joined graph is sorted for its heaviest path. Between 16 and 64 ranks 140 to 180 bytes were measured in November 2026.
 _BYTES_AN_EDGE = 200
-# While causes and fixes are retimed, for graphs up to the threshold retimed_edges, the windows of all ranks are in
-# memory, too: 280 to 350 bytes.
+# While causes and fixes are retimed, for graphs up to the threshold retimed_edges, memory also contains the
+# windows of all ranks: 280 to 350 bytes.
 _BYTES_WITH_FIXES = 380
 
 

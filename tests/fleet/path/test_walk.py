@@ -137,7 +137,10 @@ def test_ranks_that_disagree_about_the_order_are_refused() -> None:
 
 @pytest.mark.parametrize("without", [(1,), (0, 1)])
 def test_a_rank_without_a_graph_refuses_the_path(monkeypatch: pytest.MonkeyPatch, without: tuple[int, ...]) -> None:
-    """Other ranks may have waited for it. A rank has no graph if a model failed or its own graph has a cycle."""
+    """A capture has no path if a rank has no graph, because other ranks may have waited for this rank.
+
+    A rank has no graph if a model failed or its own graph has a cycle.
+    """
     full = joined(Case((Event("A0", 0, 7, 0, 10, "A"), Event("A1", 1, 7, 0, 10, "A")))).ranks[0]
     columns = dict.fromkeys(("src", "dst", "weight", "code", "attributed", "owner", "flags"), np.empty(0, np.int64))
     nodes = dict.fromkeys(("node", "at_ns", "side"), np.empty(0, np.int64))
@@ -167,9 +170,10 @@ def test_members_that_no_graph_holds_do_not_meet() -> None:
 
 
 def test_a_collective_takes_what_is_left_when_the_last_rank_has_come() -> None:
-    """The time is measured on the common clock.
+    """A collective's transfer on a rank lasts from the last rank's arrival to the end of the rank's own kernel.
 
-    It is 0 on a rank whose kernel ended earlier, which clocks can cause.
+    It is measured on the common clock. It is 0 if the kernel ended before the last arrival, which errors of the clocks
+    can cause.
     """
     case = Case((Event("A0", 0, 7, 0, 10, "A"), Event("A1", 1, 7, 25, 10, "A")), offsets=(0, 5))
     graph, at, _ = joined(case).timed()
@@ -179,7 +183,7 @@ def test_a_collective_takes_what_is_left_when_the_last_rank_has_come() -> None:
 
 
 def test_what_else_leads_to_the_end_of_a_kernel_stays() -> None:
-    """Only the kernel's own edge is replaced where it meets others."""
+    """Where a kernel meets those of other ranks, only its own edge is replaced. Other edges into its end stay."""
     ends = {"src": np.array([0, 1, 2, 1]), "dst": np.array([1, 2, 3, 3]), "weight": np.array([5, 1, 5, 2])}
     zeros = dict.fromkeys(("code", "attributed", "owner", "flags"), np.zeros(4))
     nodes = {"node": np.arange(4), "at_ns": np.array([0, 5, 6, 11]), "side": np.zeros(4)}
@@ -220,7 +224,10 @@ def test_whose_time_each_edge_of_the_joined_graph_is() -> None:
 
 
 def test_ranks_that_meet_nowhere_keep_their_times_to_the_nanosecond() -> None:
-    """A double cannot represent times since 1970 to the nanosecond."""
+    """Ranks without common collectives keep their times to the nanosecond.
+
+    A double cannot represent times since 1970 so exactly.
+    """
     began = 1_795_924_800_123_456_789
     graph = joined(Case((Event("k", 0, 7, began, 5),)))
     _, node_ns, _ = graph.timed()

@@ -31,7 +31,7 @@ def is_free(root: Path) -> bool:
 
 
 def test_a_forked_child_does_not_keep_it(tmp_path: Path) -> None:
-    """The child inherits the open file, but not the lock."""
+    """A forked child does not keep the lock. It inherits the open file, but not the lock."""
     read, write = os.pipe()
     with Lake(tmp_path).compute_lock():
         child = os.fork()

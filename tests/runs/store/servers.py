@@ -28,7 +28,7 @@ _PATIENCE_S = 180  # long, for a busy machine
 def free_ports(number: int) -> list[int]:
     """Return different ports on which no process listens now.
 
-    Another process may take one before it is used. Then the caller should try again.
+    Another process may take a port before the caller uses it. Then the caller should try again.
     """
     with ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in range(number)]

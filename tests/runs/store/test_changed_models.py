@@ -73,7 +73,7 @@ def n_written(run: Followed) -> int:
 
 
 def materialize_in(address: str, environment: dict[str, str]) -> None:
-    """Bring the tables up to date. It runs in a separate process."""
+    """Bring the tables up to date. This function may run in a separate process."""
     os.environ.update(environment)
     assert materialize_on(InProcess(), address, TRACES).failed == []
 
@@ -133,7 +133,10 @@ def test_a_removed_trace_is_not_brought_back(opened: Open, units: list[Lake]) ->
 
 @pytest.mark.slow
 def test_captures_are_computed_again(opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A change of a model that only captures use recomputes them, unless their tables of traces could not be computed."""
+    """A change of a model that only captures use recomputes the captures.
+
+    They are not recomputed while tables of traces that they read could not be computed.
+    """
     store, version = opened(), Catalog.version
     write_capture(CaptureSpec(seed=1, ranks=2, steps=1, layers=1, ops_per_layer=1), tmp_path / "job1")
     assert ingest_on(InProcess(), store.address, sorted((tmp_path / "job1").glob("rank*"))).failed == []
@@ -163,7 +166,10 @@ def test_captures_are_computed_again(opened: Open, tmp_path: Path, monkeypatch: 
 def test_a_trace_that_was_left_out_is_named_until_it_is_computed(
     opened: Open, units: list[Lake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A trace that failed for lack of memory is retried once there is more. Any other is retried with --force."""
+    """A trace on which a model failed is named until its table is computed.
+
+    A trace that failed for lack of memory is retried once there is more. Any other is retried with --force.
+    """
     store = opened()
     store.commit(units[2])
     bad = min(trace_ids(units[2]))
@@ -250,7 +256,10 @@ def ducklake(tmp_path: Path) -> DuckLakeStore:
 def test_what_another_process_did_meanwhile_stays(
     ducklake: DuckLakeStore, units: list[Lake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If two processes compute the same table, only the first replaces it. Traces that were removed stay removed."""
+    """A recomputation keeps the changes that another process made in the meantime.
+
+    If two processes compute the same table, only the first replaces it. Traces that were removed stay removed.
+    """
     ducklake.commit(units[0])
     (batch,) = units[0].batches()
     upload = recompute._upload
@@ -283,7 +292,10 @@ def test_what_another_process_did_meanwhile_stays(
 def test_a_store_of_an_older_tracelake_is_computed_again(
     ducklake: DuckLakeStore, units: list[Lake], right: dict[str, list[tuple]]
 ) -> None:
-    """It recorded no versions, so the versions of its tables are unknown."""
+    """The tables of a store of an older tracelake are recomputed.
+
+    That store recorded no versions, so the versions of its tables are unknown.
+    """
     for unit in units[:2]:
         ducklake.commit(unit)
     with ducklake.writer() as con:
@@ -299,7 +311,10 @@ def test_a_store_of_an_older_tracelake_is_computed_again(
 def test_force_computes_again_what_is_up_to_date_and_nothing_else(
     opened: Open, units: list[Lake], right: dict[str, list[tuple]]
 ) -> None:
-    """The table has today's version but wrong rows, as after a hardware fault."""
+    """--force recomputes only the requested table, although it is up to date.
+
+    The table has today's version but wrong rows, as after a hardware fault.
+    """
     store = opened()
     wrong = make_unit(units[0].root.parent / f"wrong{opened().address[-8:].replace('/', '')}", (0, 1), TRACES)
     rewrite(wrong, "kernels", OLD, version=load_catalog().version("kernels"))

@@ -67,9 +67,9 @@ def plain(answer: Any, lake: str) -> Any:
 
 
 def test_the_same_commands_answer_the_same(both: tuple[str, str], tmp_path: Path) -> None:
-    """These are the README's commands that read a lake.
+    """Commands on a DuckLake have the same answers as on a folder.
 
-    A trace of a DuckLake is copied, and its tables are computed.
+    These are the README's commands that read a lake. A trace of a DuckLake is copied, and its tables are computed.
     """
     query = (
         "SELECT c.capture_id, min(trace_id) FROM captures AS c JOIN traces USING (capture_id) GROUP BY ALL ORDER BY 1"
@@ -97,9 +97,10 @@ def test_the_same_commands_answer_the_same(both: tuple[str, str], tmp_path: Path
 
 
 def test_the_readme_s_commands_on_a_lake_answer_the_same(both: tuple[str, str]) -> None:
-    """The commands run as printed, with the lake and their placeholders filled in.
+    """The README's commands on a lake have the same answers for both.
 
-    Other tests run those that serve or write.
+    They run as printed, with the lake and their placeholders filled in. Other tests run the commands that serve or
+    write.
     """
     page = (Path(__file__).resolve().parents[3] / "README.md").read_text()
     lines = re.findall(r"^tracelake ((?:ask|sql|tables|fleet|status)\b.*?)\s*(?:#.*)?$", page, re.MULTILINE)
@@ -113,7 +114,7 @@ def test_the_readme_s_commands_on_a_lake_answer_the_same(both: tuple[str, str]) 
 
 
 def test_ibis_tables_are_those_of_the_folder(both: tuple[str, str]) -> None:
-    """docs/other-engines.md shows this expression."""
+    """The Ibis expression of docs/other-engines.md has the same rows on both."""
     pytest.importorskip("ibis", reason="the extra notebook is not installed")
     from pipelines.faces.ibis_tables import open_tables
 
@@ -148,7 +149,10 @@ def test_a_notebook_answers_the_same(both: tuple[str, str]) -> None:
 
 
 def test_a_trace_is_forgotten_and_its_capture_computed_again(both: tuple[str, str], tmp_path: Path) -> None:
-    """A DuckLake behaves like a folder. The trace's file may be ingested again, unless it was forgotten for good."""
+    """After a trace is forgotten, its capture is recomputed in a DuckLake as in a folder.
+
+    The trace's file may be ingested again, unless it was forgotten for good.
+    """
     folder, catalog = tmp_path / "lake", tmp_path / "catalog.sqlite"
     shutil.copytree(both[0], folder)
     address = f"ducklake:sqlite:{catalog}?data={tmp_path}/data"
@@ -196,7 +200,10 @@ def refused(*words: str) -> str:
 
 
 def test_what_is_wrong_is_said(both: tuple[str, str], tmp_path: Path) -> None:
-    """The errors are an unknown id, a missing catalog, lost data, and an inbox, which a DuckLake does not have."""
+    """Errors about a DuckLake name their cause.
+
+    The causes are an unknown id, a missing catalog, lost data, and an inbox, which a DuckLake does not have.
+    """
     assert "no trace in ducklake:" in refused("why", "0123", "--lake", both[1])
     assert "--inbox" in refused("status", "--lake", both[1], "--inbox", str(tmp_path))
     assert "there is no such catalog" in refused(
@@ -210,7 +217,10 @@ def test_what_is_wrong_is_said(both: tuple[str, str], tmp_path: Path) -> None:
 
 @pytest.mark.ducklake("duckdb")
 def test_a_locked_catalog_is_said_while_it_is_held(tmp_path: Path) -> None:
-    """Only one process can open a DuckDB file, and another process has it open."""
+    """The error about a locked catalog says that another process has it open.
+
+    Only one process can open a DuckDB file.
+    """
     import subprocess
     import sys
 

@@ -36,7 +36,7 @@ def keys() -> dict[str, str]:
 
 
 def do_commit(address: str, unit: Path, environment: dict[str, str] | None = None) -> None:
-    """Commit a unit. It runs in a separate process."""
+    """Commit a unit. This function may run in a separate process."""
     os.environ.update(environment or {})
     open_store(address).commit(Lake(unit))
 

@@ -64,7 +64,10 @@ con.execute("COMMIT")
 @pytest.mark.slow  # 6 s, because DuckDB itself waits for 5 s
 @pytest.mark.ducklake("sqlite")
 def test_who_has_opened_the_catalog_waits_for_another_that_writes(tmp_path: Path) -> None:
-    """The writer runs in a separate process, because file locks work only between processes."""
+    """A process that has the catalog open waits for another process that writes.
+
+    The writer runs in a separate process, because file locks work only between processes.
+    """
     store = open_store(f"ducklake:sqlite:{tmp_path}/catalog.sqlite?data={tmp_path}/data")
     store.commit(Lake(make_unit(tmp_path / "unit" / "lake", [1], ["kernels"]).root))
     assert isinstance(store, DuckLakeStore)

@@ -118,7 +118,10 @@ def test_a_rejected_file_is_written_once(opened: Open, tmp_path: Path) -> None:
 
 
 def test_a_file_that_was_read_before_it_broke_again_is_rejected_again(opened: Open, tmp_path: Path) -> None:
-    """It is rejected again although the reason is the same. Units that are committed again add nothing."""
+    """A file that was ingested before it broke again is rejected again, although the reason is the same.
+
+    Units that are committed again add nothing.
+    """
     file, store = tmp_path / "rank0.json", opened()
     units = [Lake(tmp_path / name) for name in ("empty", "written", "empty_again")]
     for unit, n_launches in zip(units, (0, 4, 0), strict=True):

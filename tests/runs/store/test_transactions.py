@@ -43,7 +43,7 @@ def test_a_commit_that_another_one_hinders_wrote_nothing(says: str) -> None:
 
 @pytest.fixture
 def con() -> Iterator[duckdb.DuckDBPyConnection]:
-    """Yield a DuckDB database that replaces a DuckLake."""
+    """Yield a connection to a DuckDB database that stands in for a DuckLake."""
     with duckdb.connect() as con:
         con.execute(f"ATTACH ':memory:' AS {LAKE}")
         create_bookkeeping(con)
@@ -57,9 +57,9 @@ def batch(number: int) -> Batch:
 
 def test_versions_can_be_read_while_another_writer_adds_a_kind(con: duckdb.DuckDBPyConnection) -> None:
     class Disturbed:
-        """A connection that lets another writer commit a batch before every query.
+        """A connection in which another writer commits a batch before every query.
 
-        Each such batch has other versions than all batches before.
+        Each such batch has versions that differ from those of all batches before.
         """
 
         n = 0

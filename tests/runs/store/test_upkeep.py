@@ -168,7 +168,7 @@ def test_a_store_of_an_older_version_is_refused_with_the_command_that_reads_its_
 
 
 def test_superseded_traces_are_hidden(opened: Open, tmp_path: Path) -> None:
-    """A better copy of a truncated trace arrives later. The folder lake hides the truncated one, too."""
+    """Every store hides a truncated trace after a better copy of it arrives, like a folder."""
     from pipelines.readers.ingest import ingest
     from pipelines.runs.materialize.per_trace import materialize
     from tests.lake.world import write_trace

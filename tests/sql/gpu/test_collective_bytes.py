@@ -15,7 +15,10 @@ def test_a_number_of_elements_that_cannot_be_is_unknown_and_no_error() -> None:
 
 
 def test_the_output_of_a_gather_counts_and_the_input_of_others() -> None:
-    """nccl-tests counts the same bytes (GatherGetBw): the data that the root of a gather receives from all ranks."""
+    """The bytes of a gather are those that its root receives from all ranks.
+
+    nccl-tests counts the same bytes (GatherGetBw).
+    """
     events, expected = [], {"allgather": 40, "gather": 40, "scatter": 10, "reduce_scatter": 10, "all_reduce": 10}
     for number, name in enumerate(expected):
         work = kernel("ncclDevKernel_SendRecv", 200 * number + 10, 100, number + 1)

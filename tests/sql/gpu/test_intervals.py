@@ -41,9 +41,9 @@ def test_overlap_counts_as_compute_and_what_is_exposed_stands_beside() -> None:
 
 
 def test_a_trace_without_gpu_work_has_no_times() -> None:
-    """There is neither an error nor a value that looks measured.
+    """The times of a trace without GPU work are NULL.
 
-    Only the document's format has the six zeros (TB-7).
+    There is neither an error nor a value that looks measured. Only the document's format has the six zeros (TB-7).
     """
     columns = "device, compute_ns, non_compute_ns, idle_ns, compute_percent, non_compute_percent, idle_percent"
     assert rows_of([op("a", 0, 5)], "temporal_breakdown", columns) == [(None,) * 7]

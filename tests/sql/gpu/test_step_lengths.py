@@ -126,7 +126,7 @@ def test_each_rule() -> None:
 
 
 def test_a_step_whose_start_cannot_be_read_is_no_step_of_length_0() -> None:
-    """A step of length 0 that starts at a known time is kept."""
+    """A step whose start cannot be read has no row. A step of length 0 that starts at a known time is kept."""
     events = [step(1, 0, 10), step(2, 10, 15), {**step(3, 25, 10), "ts": "garbled"}, step(4, 40, 0)]
     assert rows_of(events, "step_lengths", "step, duration_ns, host_ns") == [
         (1, 10_000, 10_000),
@@ -171,7 +171,10 @@ def lengths_of(
 
 @pytest.mark.parametrize(("copy_ns", "start"), [(None, 35), (54, 54), (55, 35), (106, 35)])
 def test_work_that_outlasts_the_first_step_hides_no_other(copy_ns: int | None, start: int) -> None:
-    """Earlier work ends at 35, and a copy on another stream at `copy_ns`. The step itself ends at 55."""
+    """Earlier work that outlasts the first step does not hide other earlier work.
+
+    A kernel launched before the step ends at 35, a copy on another stream at `copy_ns`. The step itself ends at 55.
+    """
     launched = [Launched(0, 5, 35, 7), *([Launched(1, 6, copy_ns, 9)] if copy_ns else []), Launched(12, 35, 55, 7)]
     assert [bounds[:2] for bounds in lengths_of([(10, 20)], launched)] == [(start, 55)]
 
@@ -201,7 +204,7 @@ def test_steps_follow_each_other(gaps: list[tuple[int, int]], timed: list[tuple[
 
 
 def flags(*lengths: int) -> list[bool]:
-    """Return which of the steps of these lengths are warm-up steps."""
+    """Return, for steps of the given lengths, whether each is a warm-up step."""
     ends = [0, *accumulate(lengths)]
     return [times is not None for _, _, times in lengths_of([*pairwise(ends)])]
 

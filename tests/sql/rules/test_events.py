@@ -50,7 +50,10 @@ EVERY_CALL = sorted({name for roles in CALLS.values() for names in roles.values(
 
 @pytest.mark.parametrize("profile", ["hta", "default"])
 def test_what_each_call_is(profile: str) -> None:
-    """A name with an additional ending is another call, unless the ending is a version (test_dialects)."""
+    """Each call has the expected roles in both profiles.
+
+    A name with an additional ending is another call, unless the ending is a version (test_dialects).
+    """
     names = [*EVERY_CALL, *(f"{name}_ext" for name in EVERY_CALL)]
     con, trace_id = connect([call(name, 10 * i, 5, i + 1) for i, name in enumerate(names)])
     request_windows(con, [WindowRequest(trace_id, profile=profile)])
@@ -63,9 +66,10 @@ def test_what_each_call_is(profile: str) -> None:
 @pytest.mark.slow  # 2 s
 @pytest.mark.parametrize("profile", ["hta", "default"])
 def test_a_blocking_call_weighs_nothing_while_the_gpu_works(profile: str) -> None:
-    """Each step has one call during work that began before the call.
+    """A blocking call has no weight on the path while the GPU works.
 
-    In default its name is irrelevant, because a row states the wait.
+    Each step has one call during work that began before the call. In profile default the call's name is irrelevant,
+    because a row states the wait.
     """
     events, by_id = [], {}
     for i, name in enumerate(EVERY_CALL):
@@ -103,7 +107,10 @@ def test_calls_of_code_with_a_default_stream_per_thread_wait_too() -> None:
 
 
 def test_a_call_with_each_suffix_is_the_call() -> None:
-    """The model, the table of overlaps and the Python code that skips unneeded models all accept the suffixes."""
+    """A call with any known suffix counts as the call without it.
+
+    The model, the table of overlaps and the Python code that skips unneeded models all accept the suffixes.
+    """
     names = [f"cudaStreamSynchronize{suffix}" for suffix in CALL_SUFFIXES]
     blocking = rows_of([call(name, 10 * i, 5, i + 1) for i, name in enumerate(names)], "_loaded_events", "is_blocking")
     assert blocking == [(True,)] * len(names)
@@ -147,7 +154,7 @@ def test_any_call_launches() -> None:
 
 
 def test_the_old_spellings_of_categories() -> None:
-    """Writers before 2022 and documents about waits use these spellings."""
+    """Old spellings of categories are replaced by today's. Writers before 2022 and documents about waits use them."""
     spelled = {
         "Operator": "cpu_op",
         "Kernel": "kernel",

@@ -119,7 +119,7 @@ def test_each_rule_of_hta() -> None:
 
 
 def test_what_hta_counts_as_the_gpus_is_of_the_trace_itself() -> None:
-    """The traces computed together do not influence each other.
+    """Traces that are computed together do not influence each other's classes.
 
     TorchInductor gives the same names to operators of other programs.
     """

@@ -86,9 +86,9 @@ def test_without_any_one_rule_a_name_is_of_another_class() -> None:
 
 
 def test_who_waits_for_all(con: duckdb.DuckDBPyConnection) -> None:
-    """Half of a dispatch only sends, and a push of userbuffers goes to one peer.
+    """In no dispatch and no push a rank waits for all ranks.
 
-    So no rank waits for all ranks there.
+    Half of a dispatch only sends, and a push of userbuffers goes to one peer.
     """
     waits = dict(con.execute("SELECT name, waits_for_all FROM collective_kernels").fetchall())
     assert [n for n, waiting in waits.items() if waiting and ("dispatch" in n.lower() or "push" in n)] == []

@@ -107,7 +107,10 @@ def test_python_and_models_read_the_same_types() -> None:
 
 @pytest.mark.slow  # 4 s
 def test_work_is_of_one_class_in_breakdown_and_path() -> None:
-    """This includes MTIA's stages: work of class OTHER in `kernels` does not count as computing on the path."""
+    """Work has the same class in the breakdown and on the path.
+
+    This includes MTIA's stages. Work of class OTHER in `kernels` does not count as computing on the path.
+    """
     con, _ = connect(every_kind_of_edge())
     run_models(con, load_catalog(), ["kernels", "critical_path"])
     query = (
@@ -178,6 +181,6 @@ def _check_profile(con: Any, trace_id: str, profile: str, switches: dict[str, tu
     request_windows(con, request, {(profile, name): value for name, value in others.items()})
     run_models(con, load_catalog(), ["_profiles"])
     changed = con.execute(f"SELECT {', '.join(column for column, _ in switches.values())} FROM _profiles").fetchall()[0]
-    # `dependencies` is changed here, too. With data dependencies, no window has a covering path.
+    # `dependencies` is changed here. With data dependencies, no window has a covering path.
     turned = [name != "covers_window" or profile == "default" for name in switches]
     assert [now != was for now, was in zip(changed, row, strict=True)] == turned

@@ -26,9 +26,9 @@ def breakdown(*words: object) -> Any:
 
 
 def test_the_documents_object_stands_beside_the_flat_row(tmp_path: Path) -> None:
-    """TB-13, TB-14: the document's sample.
+    """The object in the document's format has the same values as the flat row (TB-13, TB-14).
 
-    It has 25,402,605 us of computing, 1,251,970 us of other work and 29,603,154 us of idle time.
+    The document's sample has 25,402,605 us of computing, 1,251,970 us of other work and 29,603,154 us of idle time.
     """
     compute, other, idle = 25_402_605, 1_251_970, 29_603_154
     file = tmp_path / "a.json"
@@ -84,9 +84,10 @@ def test_profile_hta_gives_htas_numbers(shared: Path, name: str, case: str, word
 
 @pytest.mark.slow  # tests above have single traces
 def test_classes_of_hta_over_a_whole_lake(tmp_path: Path) -> None:
-    """T17: HTA does not count a kernel with `Sync` in its name as computing, but counts DeepEP.
+    """With profile hta, a lake has HTA's classes (T17).
 
-    All devices of a file are one row.
+    HTA does not count a kernel with `Sync` in its name as computing, but counts DeepEP. All devices of a file are one
+    row.
     """
     for number in (1, 2):
         events = [

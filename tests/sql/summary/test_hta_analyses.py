@@ -100,7 +100,7 @@ def _loaded(path: Path) -> tuple[duckdb.DuckDBPyConnection, str]:
 
 
 def _open(case: str, rank: int, golden: dict[str, Any]) -> tuple[Rank, Counter[str], list[float]]:
-    """Return the rank as HTA counts it, the rows it counts differently, and our own breakdown (PARTS, µs)."""
+    """Return the rank with HTA's rows, its rows that HTA counts differently, and our own breakdown (PARTS, µs)."""
     base = case.split("__")[0]
     names = (f"{base}.json.gz", f"{base}/rank{rank}.json.gz")
     con, trace_id = _loaded(next(p for name in names for p in (SHARED / "traces").rglob(name)))

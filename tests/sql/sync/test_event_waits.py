@@ -58,7 +58,10 @@ END_OF_BACKWARD = BATCH.append([
 def test_what_autograds_thread_makes_a_stream_wait_for_holds_up_the_next_launch_of_the_thread_that_called_backward() -> (
     None
 ):
-    """At the end of backward, autograd's thread makes the caller's stream wait for the other streams."""
+    """A wait by autograd's thread delays the next launch of the thread that called backward.
+
+    At the end of backward, autograd's thread makes the caller's stream wait for the other streams.
+    """
     assert waits(END_OF_BACKWARD) == [(8, 6, 5, 10)]
 
 
@@ -87,7 +90,10 @@ AT_ONCE = BATCH.append([
 
 
 def test_of_calls_that_begin_at_once_the_last_was_recorded_and_a_launch_came_before_a_wait() -> None:
-    """Calls start at the same time if times are in whole microseconds."""
+    """Of records that start at the same time the last counts, and a launch precedes a wait.
+
+    Calls start at the same time if times are in whole microseconds.
+    """
     assert waits(AT_ONCE) == [(6, 4, 3, 10)]
 
 
@@ -104,7 +110,10 @@ BOTH, OTHER, OTHER_SHOWN = map(BATCH.append, (TWO_DEVICES, TWO_DEVICES[2:], [*TW
 
 
 def test_of_streams_with_one_number_the_waits_own_device_counts() -> None:
-    """Both devices have a stream 7. The other device's work was launched later, but also before the record."""
+    """Of streams with the same number, the stream of the wait's own device counts.
+
+    Both devices have a stream 7. The other device's work was launched later, but also before the record.
+    """
     assert waits(BOTH) == [(6, 4, 1, 8)]
     # The wait's own device has launched nothing on such a stream, so the wait is for the other device's work.
     assert waits(OTHER) == [(4, 2, 1, 6)]
@@ -115,7 +124,10 @@ def test_of_streams_with_one_number_the_waits_own_device_counts() -> None:
 @pytest.mark.slow  # 2 s
 @pytest.mark.parametrize("waits_on", [2, 7])
 def test_of_streams_with_one_number_on_other_devices_the_one_launched_on_last_counts(waits_on: int) -> None:
-    """The wait's own device has no such stream, or the stream is the waiting one. The device numbers do not matter."""
+    """Of streams with the same number on other devices, the one with the last launch counts.
+
+    The wait's own device has no such stream, or the stream is the waiting one. The device numbers do not matter.
+    """
 
     def trace(earlier: int, later: int) -> list[dict]:
         return [

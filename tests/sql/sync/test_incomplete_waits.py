@@ -46,7 +46,7 @@ WITHOUT_RECORD = [BATCH.append(trace) for trace in without_record()]
 
 
 def test_a_record_outside_the_file_is_inferred_as_if_its_row_did_not_state_it() -> None:
-    """A stated stream counts. No record in the file replaces the lost one."""
+    """For a record outside the file, the stated stream counts. No record in the file replaces the lost one."""
     assert sources(WITHOUT_RECORD) == [
         [("K", None, "stream", None)],
         [("K", None, "none", None)],
@@ -63,9 +63,9 @@ TOO_LATE = BATCH.append([
 
 
 def test_a_call_whose_record_is_outside_the_file_is_left_to_the_times() -> None:
-    """The stated stream did not end in time.
+    """For a call whose record is outside the file, times decide which work it waited for.
 
-    So the call waited for the work that ended 3 us before the call's return.
+    The stated stream did not end in time. So the call waited for the work that ended 3 us before the call's return.
     """
     rows = BATCH.rows(
         TOO_LATE, "SELECT event_id, source_event_id, basis FROM _inferred_waits WHERE basis <> 'call_order'"
@@ -101,7 +101,10 @@ RECORDED_TWICE = [BATCH.append(trace) for trace in recorded_twice()]
 
 
 def test_a_shown_record_counts_unless_a_record_without_a_row_follows() -> None:
-    """An event is recorded twice before a wait. If the second cuda_event row is lost, the first may be outdated."""
+    """The record in a cuda_event row counts, unless a record without a row follows.
+
+    An event is recorded twice before a wait. If the second row is lost, the first may be outdated.
+    """
     evidence = ["cuda_event", "cuda_event", "calls", "calls"]
     rows = [[row[:3] for row in rows] for rows in sources(RECORDED_TWICE)]
     assert rows == [[("new", "waiter", of)] for of in evidence]
@@ -112,7 +115,10 @@ def of_process(pid: int, *events: Event) -> list[Event]:
 
 
 def two_processes() -> list[list[Event]]:
-    """Return traces without the other process, with its work, with its work and record, and with only these two."""
+    """Return four traces of a wait, with different events of another process.
+
+    These are none, its work, its work and record, and both without the wait's own work and record.
+    """
     own = [
         *(call("hipLaunchKernel", 0, 2, 1), kernel("K", 6, 482, 1, 20), call("hipEventRecord", 4, 2, 2)),
         *(call("hipStreamWaitEvent", 8, 2, 3), call("hipLaunchKernel", 12, 2, 4), kernel("M", 500, 5, 4)),
@@ -127,7 +133,10 @@ TWO_PROCESSES = [BATCH.append(trace) for trace in two_processes()]
 
 
 def test_a_wait_is_for_work_and_records_of_its_own_process() -> None:
-    """The other process's work ends closer to the waiting work, or is the only work that ends in time."""
+    """A wait is only for work and records of its own process.
+
+    The other process's work ends closer to the waiting work, or is the only work that ends in time.
+    """
     assert [[row[:2] for row in rows] for rows in sources(TWO_PROCESSES)] == [[("K", "M")]] * 3 + [[(None, "M")]]
 
 
@@ -170,7 +179,7 @@ ANOTHER_DEVICE = [BATCH.append(for_another_device(stream, record)) for stream in
 
 
 def test_a_stated_stream_may_be_on_another_device() -> None:
-    """The wait's device has no such stream, or only as the waiting stream."""
+    """A stated stream may be on another device. The wait's device has no such stream, or only as the waiting stream."""
     assert [[row[:2] for row in rows] for rows in sources(ANOTHER_DEVICE)] == [[("K", "M")]] * 4
 
 
@@ -217,7 +226,10 @@ RECORDED, RECORDED_IN_CAPTURE = map(BATCH.append, ([*BEFORE, *ON_THE_HOST], [*BE
 
 
 def test_a_record_in_a_capture_is_no_record_of_what_the_host_waits_for() -> None:
-    """The host waits for the event that it recorded after A. The record after B became part of a graph."""
+    """A record in a graph capture is not the record for which the host waits.
+
+    The host waits for the event that it recorded after A. The record after B became part of a graph.
+    """
     query = "SELECT source_event_id FROM _inferred_waits WHERE basis = 'call_order'"
     assert BATCH.rows(RECORDED, query) == [(4,)]  # B
     assert BATCH.rows(RECORDED_IN_CAPTURE, query) == [(1,)]  # A

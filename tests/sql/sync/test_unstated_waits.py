@@ -275,7 +275,7 @@ BATCH = Batch("event_waits", "events", "_inferred_waits", "_profiles", steps_of=
 
 
 def sources(numbers: list[int]) -> list[list[str | None]]:
-    """Return the work that each wait of these traces of the batch was for."""
+    """Return, for each of these traces of the batch, the GPU work for which each wait waits."""
     return [[row[2] for row in BATCH.rows(number, QUERY)] for number in numbers]
 
 
@@ -298,7 +298,10 @@ FIRST_CASES = {case: BATCH.append(in_form(*case)) for case in CASES[1::8]}
     "cases", first_of([[*FIRST_CASES], [case for case in CASES if case not in FIRST_CASES][::2]], 1)
 )
 def test_every_form_of_a_wait_gives_the_same_join(cases: list[tuple[str, str]]) -> None:
-    """The first eighth of the cases contains each program and each form."""
+    """Each form of a wait gives the same joined work.
+
+    The first eighth of the cases contains each program and each form.
+    """
     assert {name for name, _ in FIRST_CASES} == PROGRAMS.keys() and {form for _, form in FIRST_CASES} == FORMS.keys()
     programs = {name: make() for name, make in PROGRAMS.items()}
     if cases[0] in FIRST_CASES:
@@ -324,7 +327,10 @@ WITHOUT_ROWS = {
 
 
 def test_without_their_rows_waits_of_streams_are_known_by_their_calls() -> None:
-    """All rows are missing (AMD), or one in three, as if the profiler had lost them."""
+    """Waits of streams whose rows are missing are inferred from their calls.
+
+    All rows are missing (AMD), or one in three, as if the profiler had lost them.
+    """
     for (name, form), number in WITHOUT_ROWS.items():
         rows = BATCH.rows(number, QUERY)
         assert [row[:4] for row in rows] == PROGRAMS[name]().expected, (name, form)
@@ -547,9 +553,10 @@ WITH_AND_WITHOUT_ROW = [BATCH.append(TOO_EARLY), BATCH.append(without_rows(TOO_E
 
 
 def test_a_row_that_shows_nothing_leaves_its_call_to_the_times() -> None:
-    """The work before the record ends long after the call.
+    """If a row shows nothing, times decide which work its call waited for.
 
-    So the call waited for the work that ended 3 us before its return.
+    The work before the record ends long after the call. So the call waited for the work that ended 3 us before its
+    return.
     """
     query = (
         "SELECT c.start_ns, s.name, w.basis FROM _inferred_waits AS w JOIN events AS c USING (event_id) "
@@ -583,7 +590,10 @@ SECOND_ROW_LOST = BATCH.append(without_cuda_events(without_rows(early_event().ev
 
 
 def test_a_call_without_a_row_holds_up_no_work_that_a_row_holds_up() -> None:
-    """The second wait has lost its row. The third wait delays the work that begins late on stream 8."""
+    """A call without a row does not delay work that a row delays.
+
+    The second wait has lost its row. The third wait delays the work that begins late on stream 8.
+    """
     assert [row[3] for row in BATCH.rows(SECOND_ROW_LOST, QUERY)][:3] == ["side 0", "join 0", "side 1"]
 
 
@@ -596,7 +606,11 @@ FOUR_LAUNCHES = BATCH.append([
 
 
 def test_a_wait_without_a_row_may_hold_up_the_next_launch_and_the_first_on_each_other_stream() -> None:
-    """This holds up to the thread's next such call. A launch at the time of the wait came after the wait."""
+    """A wait without a row may delay the thread's next launch and its first launch on each other stream.
+
+    This applies to launches up to the thread's next call that waits. A launch at the time of the wait came after the
+    wait.
+    """
     query = "SELECT wait_event_id, waiting_kernel_id, is_next FROM wait_targets ORDER BY ALL"
     assert BATCH.show_step("wait_targets", FOUR_LAUNCHES).execute(query).fetchall() == [(3, 5, True), (3, 7, False)]
 
@@ -627,5 +641,8 @@ OF_TWO_THREADS = shown_by_calls(
 
 
 def test_the_likely_stream_is_the_one_that_the_recording_thread_launched_on() -> None:
-    """Another thread's work, which was launched later and ended later, is not the likely stream."""
+    """The likely stream of a record is the one on which the recording thread launched.
+
+    Another thread's work, which was launched later and ended later, is not on the likely stream.
+    """
     assert sources([OF_TWO_THREADS]) == [["own"]]
