@@ -301,25 +301,27 @@ def test_runs_of_another_host_are_not_on_the_same_device(lake: Lake) -> None:
 
 
 def write_profiled(folder: Path) -> None:
-    for run_id, engine, period_us, traced in (
-        ("s", "serial", 40, False),
-        ("t", "serial", 80, True),
-        ("n", "sw", 32, False),
-        ("p", "sw", 40, True),
+    for run_id, engine, period_us, traced, seed in (
+        ("s", "serial", 40, False, 0),
+        ("t", "serial", 80, True, 0),
+        ("n", "sw", 32, False, 0),
+        ("o", "sw", 32, False, 7),
+        ("p", "sw", 40, True, 0),
     ):
         run = write_run(folder / run_id, run_id, engine, period_us, plan="profiled")
         with memory() as con:
             mark = run / "schedule_runs.parquet"
             trace = "'trace.json.gz'" if traced else "NULL"
             con.execute(
-                f"COPY (SELECT *, CAST({trace} AS VARCHAR) AS trace_file FROM '{mark}') TO '{run / 'new'}' (FORMAT parquet)"
+                f"COPY (SELECT *, CAST({trace} AS VARCHAR) AS trace_file, CAST({seed} AS BIGINT) AS seed FROM '{mark}') "
+                f"TO '{run / 'new'}' (FORMAT parquet)"
             )
             (run / "new").replace(mark)
 
 
 def test_a_traced_run_is_not_compared_with_one_without_a_profiler(lake: Lake) -> None:
-    speedups = "SELECT run_id, serial_run_id, speedup FROM schedule_speedups WHERE run_id IN ('n', 'p') ORDER BY 1"
-    assert asked(lake, speedups) == [("n", "s", 1.25), ("p", "t", None)]
+    speedups = "SELECT run_id, serial_run_id, speedup FROM schedule_speedups WHERE run_id IN ('n', 'o', 'p') ORDER BY 1"
+    assert asked(lake, speedups) == [("n", "s", 1.25), ("p", "t", None)]  # o has another seed than the serial runs
     checks = "SELECT DISTINCT last_run_id, is_worse FROM schedule_run_checks WHERE run_id IN ('s', 't', 'n', 'p')"
     assert asked(lake, checks) == [(None, False)]
 

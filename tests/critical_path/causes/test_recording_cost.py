@@ -9,7 +9,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import duckdb
 import numpy as np
@@ -18,7 +19,7 @@ import pytest
 from pipelines.base import database
 from pipelines.base.datafiles import rule_rows
 from pipelines.critical_path.causes import recording_cost, window_causes
-from pipelines.critical_path.causes.recording_cost import RecordingCost, Request
+from pipelines.critical_path.causes.recording_cost import HostEdges, RecordingCost, Request
 from pipelines.critical_path.graph.windows import WindowRequest, request_profiler_cost, request_windows, usual_windows
 from pipelines.faces.why import TABLES, Why, why
 from pipelines.models.catalog import load_catalog
@@ -260,6 +261,22 @@ def test_what_an_edge_has_no_time_for_is_removed_from_the_next_of_its_thread() -
 def test_nothing_is_removed_from_time_before_the_event_that_cost_it() -> None:
     cost = cost_of_edges(0, 10, 0, chains=[[0, 1, 2]])
     assert cost.weights_without(np.array([50, 4, 50])).tolist() == [50, 0, 44]
+
+
+def test_chains_are_the_edges_of_each_thread_in_order_of_time_without_launch_delays() -> None:
+    code = {row["edge_type"]: int(row["edge_code"]) for row in rule_rows("edge_types")}
+    own, delay = code["OPERATOR_KERNEL"], code["KERNEL_LAUNCH_DELAY"]
+    # Events 0 to 3: an operator, a call inside it, the call's kernel, and an operator of another thread.
+    events = SimpleNamespace(
+        thread=np.array([1, 1, -1, 2]), at=np.array([0, 20, 50, 5]), duration=np.array([100, 10, 30, 50])
+    )
+    # From the end of the call, from its start, from the operator's start; the launch; the other thread.
+    src, at_src_end = np.array([1, 1, 0, 1, 3]), np.array([True, False, False, False, False])
+    dst, at_dst_end = np.array([0, 1, 1, 2, 3]), np.array([True, True, False, False, True])
+    codes = np.array([own, own, own, delay, own])
+    edges = HostEdges(np.full(5, 10), codes, src, dst, at_src_end, at_dst_end)
+    window = recording_cost._Window(0, 0, 100, edges, cast(Any, events))
+    assert [chain.tolist() for chain in window.chains] == [[2, 1, 0], [4]]
 
 
 def test_an_operator_right_after_the_start_of_another_is_recorded_in_its_own_time(batch: Batch) -> None:
