@@ -227,7 +227,7 @@ def test_names_of_gpu_work_and_late_instances(tmp_path: Path, run: Callable[...,
 
 
 def test_an_instance_needs_an_annotation() -> None:
-    with pytest.raises(ValueError, match="instance '1' of what"):
+    with pytest.raises(ValueError, match="instance '1' needs an annotation"):
         parse_instance("1", "")
     assert parse_instance("1:2", "ProfilerStep") == (1, 2)
     assert parse_instance(None, "") == (0, 0)

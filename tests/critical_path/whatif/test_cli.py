@@ -173,7 +173,7 @@ def test_a_drawing_without_the_profiler_is_as_long_as_the_answer(tmp_path: Path,
 @pytest.mark.parametrize("words", [("--without-profiler",), ("--untraced", "1ms")])
 def test_what_a_capture_cannot_be_asked_is_refused(tmp_path: Path, words: tuple[str, ...]) -> None:
     done = what_if(tmp_path, "--remove", "cpu", *words)
-    assert done.exit_code == 1 and "a folder is one capture" in done.stderr
+    assert done.exit_code == 1 and "a folder is answered for all ranks of the capture together" in done.stderr
 
 
 @pytest.mark.parametrize("named", ["c0ffee", "0"])

@@ -132,7 +132,7 @@ def test_on_the_screen_in_80_columns(pair: list[Path]) -> None:
     ("words", "message"),
     first_of(
         [
-            (["--by", "colour"], "none of operator, category, module, shape, kernel, cause"),
+            (["--by", "colour"], "choose one of operator, category, module, shape, kernel, cause"),
             (["--step", "8"], "has no step 8; it has 3"),
             (["--step", "²"], "neither a number nor"),
             (["--step", "7", "--step", "3", "--step", "3"], "more than twice"),

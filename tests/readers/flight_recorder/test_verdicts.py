@@ -172,7 +172,7 @@ class Evil:
         (b'{"version": "2.10", "entries": [', "broken JSON"),
         (b'{"version": "1.0", "entries": []}', "version '1.0'"),
         (b'{"version": "2.10", "entries": [{"record_id": 1}]}', "profiling_name"),
-        (pickle.dumps([1, 2]), "holds a list"),
+        (pickle.dumps([1, 2]), "contains a list"),
     ],
 )
 def test_what_is_no_dump_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture, content: bytes, says: str) -> None:
