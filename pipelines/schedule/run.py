@@ -122,7 +122,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--trace", action="store_true", help=f"torch.profiler's trace of the measured iterations, as {TRACE_FILE}")
     add("--profile", action="store_true", help="measure each task's exposed time afterward (TaskProfiler)")
     add("--seed", type=int, default=0, help="seed of weights, data and jitter (default 0)")
-    add("--size", choices=SIZES, help="size of the workload; default: large (fills the GPU) on cuda, else small")
+    add(
+        "--size",
+        choices=SIZES,
+        help="size of the workload; default: large (fills the GPU) on cuda, else small. On a CPU, small shows what "
+        "threads of the host gain (decoding, copies), but not what a copy engine or a second GPU stream would",
+    )
     add("--max-depth", type=_count(1), help="dataflow: iterations in flight (default: the plan's depth + 2)")
     add(
         "--jitter-us",
