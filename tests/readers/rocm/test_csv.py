@@ -329,7 +329,7 @@ def test_each_process_of_merged_files_is_a_trace(tmp_path: Path) -> None:
     assert checks[PID]["rocm_processes"] == 2 and "rocm_no_process" not in checks[PID]
     n_copies = len(first["memory_copy_trace"])
     assert checks[OTHER]["rocm_process_by_call"] == n_copies and "rocm_process_by_call" not in checks[PID]
-    with pytest.raises(TraceRejected, match="2 processes with GPU work: 4000, 5000; each is a trace"):
+    with pytest.raises(TraceRejected, match="2 processes with GPU work: 4000, 5000; each is a separate trace"):
         load_trace(memory(), merged)
     assert [row.status for row in ingest([merged], Lake(tmp_path / "lake")).rows] == ["ok", "ok"]
 
