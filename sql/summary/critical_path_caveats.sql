@@ -364,7 +364,8 @@ found AS (
         || ' ms in which nothing ran on the GPU' || CASE
             WHEN k.n_unlaunched = k.n THEN ': the trace has no launches, so nothing tells what it waited for'
             ELSE
-                ' although work was queued: events are missing from the trace, or something outside the trace used the GPU'
+                ' although work was queued: events are missing from the trace, '
+                || 'or something outside the trace used the GPU'
         END
     FROM _path_beside AS s
     JOIN paths AS p ON p.window_no = s.window_no
