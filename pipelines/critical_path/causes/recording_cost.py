@@ -3,8 +3,9 @@
 The profiler records an operator before its start and after its end (Kineto's callbacks in torch/csrc/profiler take the
 start last and the end first). So half of the cost falls before the operator and half after it, in the time of the event
 around it. Part of a call's cost is inside the call. So an edge between two nodes of a thread has a share of the cost of
-each event of the thread that starts or ends in between, whether or not the event is in the graph. Costs are per kind of
-event (`sql/rules/profiler/profiler_costs.csv`). They scale with how slow the host is, as its cheapest operators show.
+each event of the thread that starts or ends in between, whether or not the event is in the graph. If that share exceeds
+the edge, the thread's next edges have the rest, because the thread did spend that time. Costs are per kind of event
+(`sql/rules/profiler/profiler_costs.csv`). They scale with how slow the host is, as its cheapest operators show.
 """
 
 from __future__ import annotations
