@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +49,12 @@ def retire(lake: Path, source: Path) -> None:
     """Hide all batches and then remove them, with a clock that is some days ahead."""
     from unittest.mock import patch
 
-    from pipelines.lake.retain import retention
+    from pipelines.runs.store import folder
 
+    real = folder.retire
     for days in (2, 4):
-        later = partial(retention.retire, now=datetime.now(UTC) + timedelta(days=days))
-        with patch.object(retention, "retire", later):
+        later = datetime.now(UTC) + timedelta(days=days)
+        with patch.object(folder, "retire", lambda *args, now=later: real(*args[:-1], now)):
             try:
                 command("retention", "--keep-days", "1", "--lake", str(lake))
             except SystemExit as end:
