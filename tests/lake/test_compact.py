@@ -273,20 +273,32 @@ def test_batches_of_other_versions_and_large_ones_stay(lake: Lake) -> None:
         compact(lake, older_than=-1)
 
 
-@pytest.mark.slow  # 5 s
-def test_tables_are_computed_although_their_batches_are_merged_meanwhile(lake: Lake) -> None:
+@pytest.mark.slow  # 5 s each
+@pytest.mark.parametrize("moment", ["before a model", "before the move", "before the lock of the move"])
+def test_tables_are_computed_although_their_batches_are_merged_meanwhile(
+    lake: Lake, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Tables are computed although their batches are merged in the meantime.
 
-    `compact --grace-hours 0` during `materialize` deletes batches that `materialize` has not processed yet.
+    `compact --grace-hours 0` during `materialize` deletes batches that `materialize` has not processed yet, or the one
+    that it is processing, with the files staged for it.
     """
     rows = everything(lake)
     merges = []
 
-    def merge_once(_model: str) -> None:
+    def merge_once(_model: str = "") -> None:
         if not merges:
-            merges.extend(compact(lake, grace=NO_GRACE).merges)
+            merges.append(None)  # compact itself moves files
+            merges[:] = compact(lake, grace=NO_GRACE).merges
 
-    done = materialize(lake, TABLES, force=True, on_step=merge_once)
+    put_all, describe = Lake.put_all, manifest.describe
+    if moment == "before the move":
+        monkeypatch.setattr(Lake, "put_all", lambda *args, **named: (merge_once(), put_all(*args, **named))[1])
+    if moment == "before the lock of the move":
+        monkeypatch.setattr(manifest, "describe", lambda *args: (describe(*args), merge_once())[0])
+    done = materialize(lake, TABLES, force=True, on_step=merge_once if moment == "before a model" else lambda _: None)
     assert [merge.state for merge in merges] == ["merged"]
     assert {row.batch.batch_id for row in done} >= {merges[0].into}
     assert everything(lake) == rows and check(lake).faults == []
+    assert {batch.batch_id for batch in lake.batches()} == {path.stem for path in lake.root.glob("kernels/*/*.parquet")}
+    assert {batch.batch_id for batch in lake.all_batches()} == manifest.entries(lake.root).keys()

@@ -179,22 +179,26 @@ def _ending(lake: Lake, now: datetime, grace: timedelta) -> list[Retirement]:
 
 
 def _remove(lake: Lake, retirement: Retirement) -> None:
-    """Delete a batch's files, the marker first, so that direct readers of Parquet files never see a partial batch."""
+    """Delete a batch's files, the marker first, so that direct readers of Parquet files never see a partial batch.
+
+    The lock excludes a process that moves more tables of the batch into place.
+    """
     batch = Batch(retirement.batch_id)
-    notice = notices(lake)[batch.batch_id]
-    is_merged = "merged_into" in notice  # another batch has its traces, so ingestion must not reject them later
-    if not is_merged:
-        _keep(lake, batch.batch_id, notice)
-    table_file(lake.root, MARK, batch).unlink(missing_ok=True)
-    for path in _files(lake, batch, ()):
-        path.unlink(missing_ok=True)
-    for trace_id in retirement.traces:
-        shutil.rmtree(lake.root / OVERLAYS / f"day={batch.day}" / trace_id, ignore_errors=True)
-    for folder in (lake.root / STAGING).glob(f"{batch.batch_id}*"):
-        shutil.rmtree(folder, ignore_errors=True)
-    with writing(lake.root) as catalog:
-        catalog.batch(batch.batch_id, None)
-        catalog.notice(batch.batch_id, None if is_merged else json.dumps({**notice, "is_removed": True}))
+    with lake.manifest_lock():
+        notice = notices(lake)[batch.batch_id]
+        is_merged = "merged_into" in notice  # another batch has its traces, so ingestion must not reject them later
+        if not is_merged:
+            _keep(lake, batch.batch_id, notice)
+        table_file(lake.root, MARK, batch).unlink(missing_ok=True)
+        for path in _files(lake, batch, ()):
+            path.unlink(missing_ok=True)
+        for trace_id in retirement.traces:
+            shutil.rmtree(lake.root / OVERLAYS / f"day={batch.day}" / trace_id, ignore_errors=True)
+        for folder in (lake.root / STAGING).glob(f"{batch.batch_id}*"):
+            shutil.rmtree(folder, ignore_errors=True)
+        with writing(lake.root) as catalog:
+            catalog.batch(batch.batch_id, None)
+            catalog.notice(batch.batch_id, None if is_merged else json.dumps({**notice, "is_removed": True}))
 
 
 def retirement_of(lake: Lake, batch: Batch, state: str, traces: list[str]) -> Retirement:

@@ -91,7 +91,7 @@ def compute_traces(
     Only one process computes at a time, one batch at a time (`Lake.compute_lock`). If another process computed a batch
     while this process waited, the batch is not recomputed. Private models, and public models that the requested tables
     read, are computed with them but not stored. Do not publish. If `compact` merges batches in the meantime, compute
-    the merged batch instead.
+    the merged batch instead. Skip batches that `retention` removes in the meantime.
 
     Raise CatalogError for a name that is not a table, or for a necessary op_formulas.csv that is unusable. Raise
     BrokenFiles for batches in which `events` or another input is missing or broken, after all other batches are
@@ -116,6 +116,10 @@ def compute_traces(
             except BrokenFiles as error:
                 broken += error.broken if batch in lake.batches() else []
                 continue
+            except OSError:
+                if batch in lake.batches():
+                    raise
+                continue  # `compact` or `retention` removed the batch, and the files staged for it
         yield from done
     if merged := _merged_meanwhile(lake, todo, known):
         yield from compute_traces(lake, requested, merged, force, on_step)
