@@ -82,9 +82,6 @@ def unwinding() -> Iterator[None]:
 def end() -> int:
     """Print to stderr that the command was stopped, and return its exit status."""
     _print_once()
-    # Dataclasses are created by exec(). If KeyboardInterrupt interrupted the last exec(), Python, run with -m, kills
-    # itself with SIGINT at the end, whatever the status. A successful exec() clears that.
-    exec("")
     return exit_code()
 
 
@@ -97,7 +94,12 @@ def _stop(number: int, _: object) -> None:
 
 
 def _finish() -> None:
-    """Ignore further signals, because a signal while Python exits would kill it without a message."""
+    """End a stopped process. In any other, ignore signals, because one while Python exits would kill it silently.
+
+    A stopped process may still have threads of libraries, which can crash (SIGSEGV) while Python clears their modules.
+    """
+    if _asked:
+        _leave()
     with suppress(ValueError):  # called outside the main thread, by _watch, which ends the process itself
         for number in _SIGNAL_WORDS:
             signal.signal(number, signal.SIG_IGN)
