@@ -19,6 +19,7 @@ from tests.fake_gpu import FakeGpu, gpu  # noqa: E402
 __all__ = ["gpu"]
 
 
+@pytest.mark.slow  # 5 s
 def test_the_gpu_benchmark_measures_and_writes_its_numbers(
     gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -49,6 +49,7 @@ def test_rows_are_those_of_the_files(lake: Lake) -> None:
         assert said(lake, table) == counted(lake, table), table
 
 
+@pytest.mark.slow  # 9 s; the test above logs rows, too
 def test_of_a_capture_that_was_computed_again_or_is_gone_only_the_newest_state_counts(tmp_path: Path) -> None:
     lake, tables = Lake(tmp_path / "lake"), ("captures", "capture_ranks")
     for rank in range(3):

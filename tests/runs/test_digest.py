@@ -248,6 +248,7 @@ def test_what_it_cannot_answer_is_said(reduced: Lake, tmp_path: Path) -> None:
     assert not CliRunner().invoke(app, ["sql", "SELECT count(*) FROM causes", "--lake", str(lake.root)]).stderr
 
 
+@pytest.mark.slow  # 5 s
 def test_its_files_are_small(small: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The files of a digest are written small.
 
