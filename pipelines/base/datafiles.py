@@ -31,6 +31,10 @@ def threshold(name: str) -> Any:
 
 def rule_rows(table: str) -> list[dict[str, str]]:
     """Return the rows of a rule table (`sql/rules/<topic>/<table>.csv`) by column, as text."""
-    (path,) = (SQL_DIR / "rules").rglob(f"{table}.csv")
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines = _rule_files()[table].read_text(encoding="utf-8").splitlines()
     return list(csv.DictReader(line for line in lines if not line.startswith("#")))
+
+
+@cache
+def _rule_files() -> dict[str, Path]:
+    return {path.stem: path for path in (SQL_DIR / "rules").rglob("*.csv")}

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from pipelines.base.datafiles import rule_rows, thresholds
+from pipelines.base.datafiles import SQL_DIR, rule_rows, thresholds
 from pipelines.models.errors import CatalogError
 
 QUESTIONS = "ask"  # the folder of saved questions, which are not tables (questions.py)
@@ -49,8 +49,17 @@ class Statement:
 def read_statements(folder: Path) -> tuple[Statement, ...]:
     """Return the statements of all files of a folder like sql/, by layer and name.
 
-    Raise CatalogError if a file breaks the rules for statements.
+    The project's files are read once per process. Raise CatalogError if a file breaks the rules for statements.
     """
+    return _statements_of_project() if folder == SQL_DIR else _read_statements(folder)
+
+
+@cache
+def _statements_of_project() -> tuple[Statement, ...]:
+    return _read_statements(SQL_DIR)
+
+
+def _read_statements(folder: Path) -> tuple[Statement, ...]:
     layers = [path for path in folder.iterdir() if path.is_dir() and path.name not in (QUESTIONS, PAGE_QUESTIONS)]
     statements = (s for layer in layers for path in sorted(layer.rglob("*.sql")) for s in _split(path, layer.name))
     return tuple(sorted(statements, key=lambda statement: (statement.layer, statement.name)))
