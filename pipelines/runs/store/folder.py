@@ -377,6 +377,6 @@ class FolderStore:
         compaction = compact(self.lake, grace=grace, dry_run=dry_run)
         return [Compacted(merge.day, merge.n_files, merge.n_files_after) for merge in compaction.merges]
 
-    def sweep(self, older_than: timedelta = GRACE) -> list[Any]:
-        """See Store. `older_than` is ignored: a folder lake always uses a day."""
+    def sweep(self) -> list[Any]:
+        """See Store."""
         return self.lake.sweep()

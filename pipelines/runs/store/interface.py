@@ -329,6 +329,6 @@ class Store(Protocol):
         """Merge small files without changing any answer. A later call deletes the old files after `grace`."""
         ...
 
-    def sweep(self, older_than: timedelta = GRACE) -> list[Any]:
-        """Delete files that killed writers left behind, and return them."""
+    def sweep(self) -> list[Any]:
+        """Delete files that killed writers left behind more than a day ago, and return them."""
         ...

@@ -322,7 +322,7 @@ class DuckLakeStore(DuckLake, Store):
             return upkeep.compact(con, self.parsed, dry_run, grace)
 
     def sweep(self, older_than: timedelta = GRACE) -> list[Any]:
-        """See Store."""
+        """See Store. `older_than`: the age from which a file counts as left behind."""
         with self.writer() as con:
             return upkeep.sweep(con, older_than)
 
