@@ -6,7 +6,7 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,8 +14,9 @@ import duckdb
 import pytest
 
 from pipelines.lake import Batch, Lake
-from pipelines.lake.commit.catalog_file import rebuild
-from pipelines.lake.names import ANALYST, OVERLAYS, RETIRED
+from pipelines.lake.commit.catalog_file import LOCK, rebuild
+from pipelines.lake.commit.locks import is_held
+from pipelines.lake.names import ANALYST, MARK, OVERLAYS, RETIRED, table_file
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.lake.retain import retention
 from pipelines.lake.retain.compaction import compact
@@ -106,6 +107,23 @@ def test_hidden_at_once_removed_after_the_grace(lake: Lake) -> None:
     assert files_of(lake) == {name: size for name, size in before.items() if removed.batch_id not in name}
     assert retire(lake, 30, now=NOW + DAY) == []
     assert n_traces(lake) == 2
+
+
+def test_no_file_of_a_batch_is_moved_into_place_while_its_files_are_deleted(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table that `materialize` moved meanwhile would remain without its batch."""
+    files, deletions = retention._files, []
+
+    def listed(lake: Lake, batch: Batch, traces: Collection[str]) -> list[Path]:
+        if not table_file(lake.root, MARK, batch).exists():
+            deletions.append(is_held(lake.root, LOCK))
+        return files(lake, batch, traces)
+
+    monkeypatch.setattr(retention, "_files", listed)
+    retire(lake, 30, now=NOW)
+    assert [r.state for r in retire(lake, 30, now=NOW + DAY)] == ["removed"]
+    assert deletions == [True]
 
 
 def test_a_full_disk_gets_room(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
