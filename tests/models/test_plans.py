@@ -178,7 +178,6 @@ def clocks_disagree(n_kernels: int = 40, n_operators: int = 100) -> list[dict[st
     return events
 
 
-@pytest.mark.slow  # 4 s
 def test_no_model_looks_for_the_last_value_among_many_without() -> None:
     """DuckDB's last_value with IGNORE NULLS steps back row by row to a value.
 

@@ -157,7 +157,6 @@ def leave(handler: TraceHandler, pid: int | str) -> Path:
     return file
 
 
-@pytest.mark.slow  # 5 s
 def test_what_a_killed_process_left_is_delivered_by_the_next(tmp_path: Path) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
